@@ -1,0 +1,3 @@
+"""LoMETab: tabular ensembles whose members differ by low-rank multiplicative masks."""
+
+__version__ = "0.1.0"

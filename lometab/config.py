@@ -1,0 +1,128 @@
+"""What can be chosen about a model and its training, with bounds and presets."""
+
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from annotated_types import Interval
+
+Task = Literal["regression", "binary", "multiclass"]
+Variant = Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
+Preset = Literal["fast", "default", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network: how many members, how they differ, how large they are."""
+
+    # Read by pydantic where a request body holds this class: unknown keys are errors.
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    variant: Variant = "lometab"
+    """How members differ: masks on shared weights, or one of the baselines."""
+    k: Annotated[int, Interval(ge=1, le=256)] = 16
+    """Members of the ensemble (K)."""
+    rank: Annotated[int, Interval(ge=1, le=64)] = 8
+    """Rank r of each member's mask A_k B_k^T."""
+    sigma_init: Annotated[float, Interval(ge=0, le=10)] = 1.0
+    """Standard deviation with which A and B start: more gives more diverse members."""
+    n_blocks: Annotated[int, Interval(ge=1, le=8)] = 2
+    """Hidden layers."""
+    d_block: Annotated[int, Interval(ge=8, le=4096)] = 192
+    """Width of a hidden layer."""
+    dropout: Annotated[float, Interval(ge=0, le=0.9)] = 0.1
+    """Share of hidden units dropped in training."""
+    n_bins: Annotated[int, Interval(ge=2, le=1024)] = 48
+    """Bins of the piecewise-linear embedding of each numeric feature."""
+    d_embedding: Annotated[int, Interval(ge=1, le=128)] = 16
+    """Width of the embedding of each numeric feature."""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if self.variant == "mlp" and self.k != 1:
+            object.__setattr__(self, "k", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(ModelConfig):
+    """A model and how it is trained: what a job's `hyperparameters` holds."""
+
+    lr: Annotated[float, Interval(gt=0, le=1)] = 1e-3
+    """Learning rate of AdamW."""
+    weight_decay: Annotated[float, Interval(ge=0, le=1)] = 3e-4
+    """Weight decay of AdamW; biases and linear embeddings are exempt."""
+    batch_size: Annotated[int, Interval(ge=1, le=65536)] = 256
+    """Rows in an optimiser step."""
+    max_epochs: Annotated[int, Interval(ge=1, le=10000)] = 300
+    """Epochs at most."""
+    patience: Annotated[int, Interval(ge=1, le=10000)] | None = 16
+    """Epochs without a better validation score before training stops; null: never."""
+    seed: Annotated[int, Interval(ge=0, le=2**31 - 1)] = 0
+    """Seed of the initial weights, the batches and the dropout."""
+    share_batches: bool = False
+    """All members see the same batches (true), or each its own permutation (false)."""
+
+
+PRESETS: dict[Preset, dict[str, Any]] = {
+    # A first answer in seconds to a minute: small, shared batches.
+    "fast": {
+        "k": 8,
+        "rank": 4,
+        "d_block": 96,
+        "n_bins": 32,
+        "d_embedding": 12,
+        "lr": 2e-3,
+        "max_epochs": 60,
+        "patience": 8,
+        "share_batches": True,
+    },
+    # What the defaults of TrainConfig say.
+    "default": {},
+    # The middle of the paper's search space, at its largest ensemble and rank.
+    "paper": {
+        "k": 32,
+        "rank": 16,
+        "sigma_init": 1.0,
+        "n_blocks": 2,
+        "d_block": 416,
+        "dropout": 0.1,
+        "lr": 5e-4,
+    },
+}
+
+
+def from_preset(preset: Preset, **overrides: Any) -> TrainConfig:
+    """The preset's settings with the given ones in their place."""
+    if preset not in PRESETS:
+        raise ValueError(f"preset must be one of {[*PRESETS]}, however: {preset=}")
+    return TrainConfig(**{**PRESETS[preset], **overrides})
+
+
+def _check_fields(config: ModelConfig) -> None:
+    """Raise ValueError for the first field outside what its annotation allows."""
+    hints = get_type_hints(type(config), include_extras=True)
+    for field in fields(config):
+        value = getattr(config, field.name)
+        problem = _problem(value, hints[field.name])
+        if problem:
+            raise ValueError(f"{field.name} must be {problem}, however: {value!r}")
+
+
+def _problem(value: object, hint: Any) -> str | None:
+    if get_origin(hint) is Literal:
+        return None if value in get_args(hint) else f"one of {[*get_args(hint)]}"
+    if get_origin(hint) is not Annotated:
+        options = get_args(hint)
+        if type(None) in options:  # X | None
+            return None if value is None else _problem(value, options[0])
+        return None if isinstance(value, hint) else f"a {hint.__name__}"
+    kind, bounds = get_args(hint)
+    number = Integral if kind is int else Real
+    if not isinstance(value, number) or isinstance(value, bool):
+        return "a whole number" if kind is int else "a number"
+    low = bounds.ge if bounds.ge is not None else bounds.gt
+    is_above = value >= low if bounds.ge is not None else value > low
+    if is_above and value <= bounds.le:
+        return None
+    word = "at least" if bounds.ge is not None else "above"
+    return f"{word} {low} and at most {bounds.le}"
