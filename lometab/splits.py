@@ -1,0 +1,177 @@
+"""Which rows train, which validate, which test."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from annotated_types import Interval
+from numpy.typing import NDArray
+
+from lometab import cells
+from lometab.data import Schema, Table, suggest, target
+from lometab.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """How the rows are parted into train, val and test."""
+
+    # Read by pydantic where a request body holds this class: unknown keys are errors.
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    kind: Literal["random", "time", "group", "column"] = "random"
+    """random (stratified by class), by a time column (the latest rows are the test
+    part), by a group column (no group is in two parts), or by a column that says
+    train, val or test."""
+    val: Annotated[float, Interval(gt=0, lt=1)] = 0.16
+    """Share of the rows for validation."""
+    test: Annotated[float, Interval(gt=0, lt=1)] = 0.2
+    """Share of the rows for the test."""
+    seed: Annotated[int, Interval(ge=0, le=2**31 - 1)] = 0
+    """Seed of the random and the group split."""
+    column: str | None = None
+    """The column of the time, group and column splits."""
+
+    def __post_init__(self) -> None:
+        if self.val + self.test >= 1:
+            raise ValueError(
+                "val and test must leave rows to train on, however they add up to "
+                f"{self.val + self.test:g}"
+            )
+        if (self.kind == "random") != (self.column is None):
+            wanted = "no" if self.kind == "random" else "a"
+            raise ValueError(f"a split of kind {self.kind!r} takes {wanted} column")
+
+
+Parts = dict[Literal["train", "val", "test"], NDArray[np.intp]]
+
+
+def split_rows(table: Table, schema: Schema, split: Split) -> Parts:
+    """Row indices of each part, in ascending order; every row is in exactly one."""
+    if split.column is not None and split.column not in table:
+        raise DataError(
+            f"the table has no column {split.column!r}"
+            f"{suggest(split.column, table)} to split by",
+            column=split.column,
+        )
+    y = target(table, schema)
+    n_rows = len(y)
+    if split.kind == "random":
+        strata = np.zeros(n_rows, dtype=np.int64) if schema.classes is None else y
+        part_of = _split_random(strata, split)
+    elif split.kind == "time":
+        part_of = _split_time(table, schema, split)
+    elif split.kind == "group":
+        part_of = _split_group(table, schema, split)
+    else:
+        part_of = _split_given(table, schema, split)
+    parts: Parts = {
+        "train": np.flatnonzero(part_of == 0),
+        "val": np.flatnonzero(part_of == 1),
+        "test": np.flatnonzero(part_of == 2),
+    }
+    _check_parts(parts, y, schema)
+    return parts
+
+
+def _boundaries(count: int, split: Split) -> tuple[int, int]:
+    """Where train ends and where val ends among `count` ordered rows."""
+    n_test = round(count * split.test)
+    n_val = round(count * split.val)
+    return count - n_test - n_val, count - n_test
+
+
+def _assign(order: NDArray[np.intp], split: Split) -> NDArray[np.int64]:
+    train_end, val_end = _boundaries(len(order), split)
+    part_of = np.zeros(len(order), dtype=np.int64)
+    part_of[order[train_end:val_end]] = 1
+    part_of[order[val_end:]] = 2
+    return part_of
+
+
+def _split_random(strata: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
+    """Each stratum is spread evenly over one order, which is then cut once.
+
+    So the parts have the sizes asked for, and each class its share in each part.
+    """
+    rng = np.random.default_rng(split.seed)
+    shuffled = rng.permutation(len(strata))
+    place = np.empty(len(strata), dtype=np.float64)
+    for stratum in np.unique(strata):
+        rows = shuffled[strata[shuffled] == stratum]
+        place[rows] = (np.arange(len(rows)) + rng.random()) / len(rows)
+    return _assign(np.argsort(place, kind="stable"), split)
+
+
+def _split_time(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+    assert split.column is not None
+    times = cells.moments(table[split.column], split.column, schema.missing)
+    if np.isnan(times).any():
+        row = int(np.flatnonzero(np.isnan(times))[0]) + 1
+        raise DataError(
+            f"the time column {split.column!r} is missing in row {row}",
+            column=split.column,
+        )
+    return _assign(np.argsort(times, kind="stable"), split)
+
+
+def _split_group(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+    """Whole groups in random order until a part has its share of the rows."""
+    assert split.column is not None
+    texts = cells.categories(table[split.column], schema.missing)
+    groups, group_of, sizes = np.unique(texts, return_inverse=True, return_counts=True)
+    if len(groups) < 3:
+        raise DataError(
+            f"a split by group needs at least 3 groups, however {split.column!r} has "
+            f"{len(groups)}",
+            column=split.column,
+        )
+    order = np.random.default_rng(split.seed).permutation(len(groups))
+    middle = np.cumsum(sizes[order]) - sizes[order] / 2
+    part_of_group = np.zeros(len(groups), dtype=np.int64)
+    train_end, val_end = _boundaries(len(texts), split)
+    part_of_group[order[middle >= train_end]] = 1
+    part_of_group[order[middle >= val_end]] = 2
+    return part_of_group[group_of]
+
+
+def _split_given(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+    assert split.column is not None
+    index = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
+    texts = cells.categories(table[split.column], ())
+    part_of = np.array([index.get(text.lower(), -1) for text in texts])
+    if (part_of < 0).any():
+        row = int(np.flatnonzero(part_of < 0)[0])
+        raise DataError(
+            f"the split column {split.column!r} must say train, val or test in every "
+            f"row, however row {row + 1} says {texts[row]!r}",
+            column=split.column,
+        )
+    return part_of
+
+
+def _check_parts(parts: Parts, y: NDArray[Any], schema: Schema) -> None:
+    for part, rows in parts.items():
+        needed = 10 if part == "train" else 1
+        if len(rows) < needed:
+            raise DataError(
+                f"the {part} part would have {len(rows)} rows of {len(y)}; it needs at "
+                f"least {needed}: give more rows or other shares"
+            )
+    if schema.classes is None:
+        if np.ptp(y[parts["train"]]) == 0:
+            raise DataError(
+                f"the target {schema.target!r} is the same in every training row",
+                column=schema.target,
+            )
+        return
+    counts = np.bincount(y[parts["train"]], minlength=len(schema.classes))
+    if (counts == 0).any():
+        label = schema.classes[int(np.flatnonzero(counts == 0)[0])]
+        total = int((y == schema.classes.index(label)).sum())
+        raise DataError(
+            f"the class {label!r} of {schema.target!r} has {total} row"
+            f"{'s' * (total != 1)} and none of them in the train part; each class "
+            "needs rows in it",
+            column=schema.target,
+        )
