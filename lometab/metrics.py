@@ -15,21 +15,19 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import combinations
 from math import ceil, inf
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import (
-    mean_absolute_error,
-    r2_score,
-    roc_auc_score,
-    root_mean_squared_error,
-)
+
+# scikit-learn is imported by the four functions that call it: it takes a second and
+# 100 MB to load, and a process that serves needs only the uncertainty of its answers.
 
 Array = NDArray[Any]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
+Score = TypeVar("Score")
 
 MIN_PROBABILITY = 1e-12
 """Smaller probabilities count as this one inside a logarithm, and only there."""
@@ -84,8 +82,8 @@ def pairwise_kl(members: ArrayLike) -> FloatArray:
         log_p -= log_p.mean(axis=1, keepdims=True)
         products += np.tensordot(p, log_p, axes=((0, 2), (0, 2)))  # (K, K)
     own = np.diag(products)
-    doubled = own[:, None] + own[None, :] - (products + products.T)
-    return np.maximum(doubled / (2 * n), 0.0)
+    matrix: FloatArray = own[:, None] + own[None, :] - (products + products.T)
+    return np.maximum(matrix / (2 * n), 0.0)
 
 
 def pairwise_disagreement(members: ArrayLike) -> FloatArray:
@@ -138,7 +136,8 @@ def normalized_ambiguity(members: ArrayLike, train_variance: float) -> float | N
     """
     if not 0 <= train_variance < inf:
         raise ValueError(
-            f"train_variance must be finite and not negative, however: {train_variance=}"
+            "train_variance must be finite and not negative, however: "
+            f"{train_variance=}"
         )
     value = ambiguity(members)
     return None if value is None or train_variance == 0 else value / train_variance
@@ -172,7 +171,7 @@ def decompose_error(y: ArrayLike, members: ArrayLike) -> Decomposition:
 
 def accuracy(y: ArrayLike, mean: ArrayLike) -> float:
     """Share of rows whose most probable class is the true one."""
-    return 1.0 - float(is_wrong(y, mean).mean())
+    return float(np.mean(~is_wrong(y, mean)))
 
 
 def is_wrong(y: ArrayLike, mean: ArrayLike) -> BoolArray:
@@ -215,16 +214,22 @@ def auroc(y: ArrayLike, mean: ArrayLike) -> float | None:
 
 def rmse(y: ArrayLike, mean: ArrayLike) -> float:
     """Root mean squared error."""
+    from sklearn.metrics import root_mean_squared_error
+
     return float(root_mean_squared_error(*_check_regressed(y, mean)))
 
 
 def mae(y: ArrayLike, mean: ArrayLike) -> float:
     """Mean absolute error."""
+    from sklearn.metrics import mean_absolute_error
+
     return float(mean_absolute_error(*_check_regressed(y, mean)))
 
 
 def r2(y: ArrayLike, mean: ArrayLike) -> float | None:
     """Coefficient of determination; None if `y` does not vary (one row included)."""
+    from sklearn.metrics import r2_score
+
     y, mean = _check_regressed(y, mean)
     return float(r2_score(y, mean)) if np.ptp(y) > 0 else None
 
@@ -232,7 +237,7 @@ def r2(y: ArrayLike, mean: ArrayLike) -> float | None:
 # Scores of each member
 
 
-def member_scores[Score](
+def member_scores(
     score: Callable[[ArrayLike, ArrayLike], Score], y: ArrayLike, members: ArrayLike
 ) -> list[Score]:
     """A score of this file for each member alone, as `member_scores(rmse, y, members)`.
@@ -245,3 +250,372 @@ def member_scores[Score](
             f"members must have shape (N, K) or (N, K, C), however: {members.shape=}"
         )
     return [score(y, members[:, k]) for k in range(members.shape[1])]
+
+
+# Calibration
+
+
+def reliability_bins(
+    y: ArrayLike, mean: ArrayLike, n_bins: int = N_BINS
+) -> list[ReliabilityBin]:
+    """Confidence and accuracy of the ensemble in equal bins (lower, upper] of (0, 1].
+
+    The confidence of a row is its largest probability. Edge m is the float64 nearest to
+    m / n_bins, so a confidence of 0.2 lies on an edge of 15 bins, and below it.
+    """
+    if n_bins < 1:
+        raise ValueError(f"n_bins must be positive, however: {n_bins=}")
+    y, mean = _check_classified(y, mean)
+    right = mean.argmax(axis=1) == y
+    confidence = np.minimum(mean.max(axis=1), 1.0)
+    edges = np.arange(n_bins + 1) / n_bins
+    bins = np.searchsorted(edges, confidence, side="left") - 1
+    counts = np.bincount(bins, minlength=n_bins)
+    confidences = np.bincount(bins, weights=confidence, minlength=n_bins)
+    accuracies = np.bincount(bins, weights=right, minlength=n_bins)
+    return [
+        {
+            "lower": float(edges[m]),
+            "upper": float(edges[m + 1]),
+            "count": int(counts[m]),
+            "confidence": float(confidences[m] / counts[m]) if counts[m] else None,
+            "accuracy": float(accuracies[m] / counts[m]) if counts[m] else None,
+        }
+        for m in range(n_bins)
+    ]
+
+
+def ece(y: ArrayLike, mean: ArrayLike, n_bins: int = N_BINS) -> float:
+    """Expected calibration error sum_m |B_m|/N |acc(B_m) - conf(B_m)|.
+
+    The bins are those of `reliability_bins`; empty ones contribute zero.
+    """
+    total = 0.0
+    n = 0
+    for each in reliability_bins(y, mean, n_bins):
+        if each["accuracy"] is not None and each["confidence"] is not None:
+            total += each["count"] * abs(each["accuracy"] - each["confidence"])
+            n += each["count"]
+    return total / n
+
+
+# Uncertainty of each row
+
+
+def member_std(members: ArrayLike) -> FloatArray | None:
+    """Standard deviation over the members (population): (N, K) -> (N,), None if K = 1.
+
+    The mean of its square over rows is the ambiguity.
+    """
+    members = _check_numbers("members", members, "(N, K)")
+    return members.std(axis=1) if members.shape[1] > 1 else None
+
+
+def predictive_entropy(mean: ArrayLike) -> FloatArray:
+    """Entropy -sum_c p_c log p_c of the ensemble's answer: (N, C) -> (N,), in nats."""
+    return _entropy(_check_probabilities("mean", mean, "(N, C)").astype(np.float64))
+
+
+def mutual_information(members: ArrayLike) -> FloatArray | None:
+    """Entropy of the members' mean minus the mean of their entropies, at least 0.
+
+    The part of the predictive entropy that comes from members not agreeing.
+
+    Shape: (N, K, C) -> (N,), in nats; None if K = 1
+    """
+    members = _check_probabilities("members", members, "(N, K, C)")
+    n, k, _ = members.shape
+    if k == 1:
+        return None
+    information = np.empty(n)
+    for rows in _chunks(members):
+        p = members[rows].astype(np.float64)
+        information[rows] = _entropy(p.mean(axis=1)) - _entropy(p).mean(axis=1)
+    return np.maximum(information, 0.0)
+
+
+def disagreement(members: ArrayLike) -> FloatArray | None:
+    """Share of the K(K-1)/2 pairs of members that predict different classes.
+
+    With v_c members voting for class c: 1 - sum_c v_c(v_c - 1) / (K(K-1)). The mean
+    over rows is `mean_over_pairs(pairwise_disagreement(members))`.
+
+    Shape: (N, K, C) -> (N,); None if K = 1
+    """
+    members = _check_probabilities("members", members, "(N, K, C)")
+    n, k, n_classes = members.shape
+    if k == 1:
+        return None
+    n_agreeing = np.empty(n)
+    for rows in _chunks(members):
+        labels = members[rows].argmax(axis=2)  # (n, K)
+        cells = labels + n_classes * np.arange(len(labels))[:, None]
+        votes = np.bincount(cells.ravel(), minlength=len(labels) * n_classes)
+        votes = votes.reshape(-1, n_classes)
+        n_agreeing[rows] = (votes * (votes - 1)).sum(axis=1)
+    share: FloatArray = 1.0 - n_agreeing / (k * (k - 1))
+    return share
+
+
+# What the uncertainty is worth
+
+
+def risk_coverage_curve(
+    losses: ArrayLike, uncertainty: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Mean loss of the rows one keeps when only the most certain ones are answered.
+
+    Point i of N: coverage (i+1)/N and risk, the mean loss of the i+1 most certain rows.
+    Rows of equal uncertainty enter in random order, in expectation, so the curve does
+    not depend on the order of rows. Losses are `is_wrong(y, mean)`, squared errors, or
+    any numbers.
+
+    Shape: (N,), (N,) -> (N,), (N,)
+    """
+    losses, uncertainty = _check_ranked(losses, uncertainty)
+    _, group, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
+    group_losses = np.bincount(group, weights=losses) / counts
+    rank = np.arange(1, len(losses) + 1)
+    return rank / len(losses), np.cumsum(np.repeat(group_losses, counts)) / rank
+
+
+def aurc(losses: ArrayLike, uncertainty: ArrayLike) -> float:
+    """Area under the risk-coverage curve, the mean of its N risks; less is better."""
+    return float(risk_coverage_curve(losses, uncertainty)[1].mean())
+
+
+def error_auroc(y: ArrayLike, mean: ArrayLike, uncertainty: ArrayLike) -> float | None:
+    """How well an uncertainty tells wrong answers of the ensemble from right ones.
+
+    The area under the ROC curve of `is_wrong(y, mean)` by the uncertainty: 1 if each
+    wrong row is less certain than each right one; None if all are right or all wrong.
+    """
+    wrong, uncertainty = _check_ranked(is_wrong(y, mean), uncertainty)
+    return _roc_auc(wrong == 1, uncertainty)
+
+
+# Intervals and sets
+
+
+def member_interval(
+    members: ArrayLike, alpha: float = 0.1
+) -> tuple[FloatArray, FloatArray] | None:
+    """The alpha/2 and 1 - alpha/2 quantiles of each row's members.
+
+    Quantiles interpolate linearly, as NumPy's default. Members agree more than they
+    are right, so these intervals usually cover less than 1 - alpha: see
+    `conformal_interval`.
+
+    Shape: (N, K) -> lower (N,), upper (N,); None if K = 1
+    """
+    _check_alpha(alpha)
+    members = _check_numbers("members", members, "(N, K)")
+    if members.shape[1] == 1:
+        return None
+    lower, upper = np.quantile(members, [alpha / 2, 1 - alpha / 2], axis=1)
+    return lower, upper
+
+
+def conformal_scores(y: ArrayLike, mean: ArrayLike) -> FloatArray:
+    """How badly each row's answer fits: |y - mean|, or 1 - p of the true class.
+
+    Shape: (N,), (N,) for regression or (N, C) for classification -> (N,)
+    """
+    if np.ndim(mean) == 1:
+        y, mean = _check_regressed(y, mean)
+        return np.abs(y - mean)
+    y, mean = _check_classified(y, mean)
+    scores: FloatArray = 1.0 - mean[np.arange(len(y)), y]
+    return scores
+
+
+def conformal_quantile(scores: ArrayLike, alpha: float = 0.1) -> float:
+    """The ceil((n+1)(1-alpha))-th smallest of n scores, those of validation rows.
+
+    A new row exchangeable with them scores at most this with probability 1 - alpha or
+    more. Infinite if n is too small for that: n < 1/alpha - 1.
+    """
+    _check_alpha(alpha)
+    scores = _check_numbers("scores", scores, "(N,)")
+    n = len(scores)
+    # In fractions, since 100 * (1 - 0.43) is 57.00000000000001 and would become 58.
+    rank = ceil((n + 1) * (1 - Fraction(str(alpha))))
+    return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= n else inf
+
+
+def conformal_interval(
+    mean: ArrayLike, quantile: float
+) -> tuple[FloatArray, FloatArray]:
+    """mean - quantile and mean + quantile, of the quantile of |y - mean|."""
+    mean = _check_numbers("mean", mean, "(N,)")
+    return mean - quantile, mean + quantile
+
+
+def conformal_set(mean: ArrayLike, quantile: float) -> BoolArray:
+    """The classes whose 1 - p is at most the quantile, perhaps none: (N, C) -> (N, C)."""
+    mean = _check_probabilities("mean", mean, "(N, C)").astype(np.float64)
+    sets: BoolArray = 1.0 - mean <= quantile
+    return sets
+
+
+def interval_coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+    """Share of rows with lower <= y <= upper."""
+    lower, upper = _check_interval(lower, upper)
+    y = _check_targets(y, len(lower))
+    return float(np.mean((lower <= y) & (y <= upper)))
+
+
+def interval_width(lower: ArrayLike, upper: ArrayLike) -> float:
+    """Mean of upper - lower."""
+    lower, upper = _check_interval(lower, upper)
+    return float(np.mean(upper - lower))
+
+
+def set_coverage(y: ArrayLike, sets: ArrayLike) -> float:
+    """Share of rows whose set has the true class: (N,), (N, C) -> a number."""
+    sets = _check_sets(sets)
+    y = _check_labels(y, *sets.shape)
+    return float(sets[np.arange(len(y)), y].mean())
+
+
+def set_size(sets: ArrayLike) -> float:
+    """Mean number of classes in a set."""
+    return float(_check_sets(sets).sum(axis=1).mean())
+
+
+# Shared parts
+
+
+def _log(p: FloatArray) -> FloatArray:
+    logs: FloatArray = np.log(np.clip(p, MIN_PROBABILITY, 1.0))
+    return logs
+
+
+def _entropy(p: FloatArray) -> FloatArray:
+    # 0.0 - sum: minus the sum would be -0.0 where one class is certain.
+    entropy: FloatArray = 0.0 - (p * _log(p)).sum(axis=-1)
+    return entropy
+
+
+def _roc_auc(positive: BoolArray, score: FloatArray) -> float | None:
+    from sklearn.metrics import roc_auc_score
+
+    if positive.all() or not positive.any():
+        return None
+    return float(roc_auc_score(positive, score))
+
+
+def _chunks(members: Array) -> Iterator[slice]:
+    """Slices of rows, each of about _CHUNK_SIZE numbers."""
+    step = max(1, _CHUNK_SIZE * len(members) // members.size)
+    for start in range(0, len(members), step):
+        yield slice(start, start + step)
+
+
+# Checks
+
+
+def _check_shape(name: str, value: ArrayLike, shape: str) -> Array:
+    array = np.asarray(value)
+    if array.ndim != len(shape.strip("(,)").split(",")) or array.size == 0:
+        raise ValueError(
+            f"{name} must have shape {shape} and not be empty, however: "
+            f"{name}.shape={array.shape}"
+        )
+    return array
+
+
+def _check_numbers(name: str, value: ArrayLike, shape: str) -> FloatArray:
+    array: FloatArray = np.asarray(_check_shape(name, value, shape), dtype=np.float64)
+    if not np.isfinite(array).all():
+        n_bad = np.count_nonzero(~np.isfinite(array))
+        raise ValueError(f"{name} must be finite, however: {n_bad} of {array.size} not")
+    return array
+
+
+def _check_probabilities(name: str, value: ArrayLike, shape: str) -> Array:
+    """The array in its own dtype: (N, K, C) can be large, its users cast by chunks."""
+    array = _check_shape(name, value, shape)
+    n_classes = array.shape[-1]
+    if n_classes < 2:
+        raise ValueError(
+            f"{name} must have a probability for each of two or more classes, however: "
+            f"{name}.shape={array.shape}"
+        )
+    sums = array @ np.ones(n_classes, dtype=np.result_type(array, np.float32))
+    # Wide enough for float16, and still tells logits or swapped axes; NaN fails it too.
+    if not (array.min() >= 0 and sums.min() > 0.99 and sums.max() < 1.01):
+        raise ValueError(
+            f"{name} must be probabilities with sum 1 over the last axis, however: "
+            f"min={array.min()}, sums from {sums.min()} to {sums.max()}"
+        )
+    return array
+
+
+def _check_targets(y: ArrayLike, n: int) -> FloatArray:
+    y = _check_numbers("y", y, "(N,)")
+    if len(y) != n:
+        raise ValueError(f"y must have one target per row, {n}, however: {len(y)=}")
+    return y
+
+
+def _check_labels(y: ArrayLike, n: int, n_classes: int) -> IntArray:
+    y = _check_shape("y", y, "(N,)")
+    if y.dtype.kind not in "biu":
+        raise ValueError(f"y must be integer class indices, however: {y.dtype=}")
+    if len(y) != n:
+        raise ValueError(f"y must have one class per row, {n}, however: {len(y)=}")
+    if not (0 <= y.min() and y.max() < n_classes):
+        raise ValueError(
+            f"y must be class indices from 0 to {n_classes - 1}, however: from "
+            f"{y.min()} to {y.max()}"
+        )
+    return y.astype(np.intp)
+
+
+def _check_regressed(y: ArrayLike, mean: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    mean = _check_numbers("mean", mean, "(N,)")
+    return _check_targets(y, len(mean)), mean
+
+
+def _check_classified(y: ArrayLike, mean: ArrayLike) -> tuple[IntArray, FloatArray]:
+    mean = _check_probabilities("mean", mean, "(N, C)").astype(np.float64)
+    return _check_labels(y, *mean.shape), mean
+
+
+def _check_ranked(
+    losses: ArrayLike, uncertainty: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    losses = _check_numbers("losses", losses, "(N,)")
+    uncertainty = _check_numbers("uncertainty", uncertainty, "(N,)")
+    if len(uncertainty) != len(losses):
+        raise ValueError(
+            f"uncertainty must have one number per row, {len(losses)}, however: "
+            f"{len(uncertainty)=}"
+        )
+    return losses, uncertainty
+
+
+def _check_interval(
+    lower: ArrayLike, upper: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    lower = _check_shape("lower", lower, "(N,)").astype(np.float64)
+    upper = _check_shape("upper", upper, "(N,)").astype(np.float64)
+    if lower.shape != upper.shape:
+        raise ValueError(
+            f"lower and upper must have the same shape, however: {lower.shape=}, "
+            f"{upper.shape=}"
+        )
+    return lower, upper
+
+
+def _check_sets(sets: ArrayLike) -> BoolArray:
+    sets = _check_shape("sets", sets, "(N, C)")
+    if sets.dtype != np.bool_:
+        raise ValueError(f"sets must be boolean, however: {sets.dtype=}")
+    return sets
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be between 0 and 1, however: {alpha=}")
