@@ -1,0 +1,104 @@
+"""The database: one engine per process, sessions for writing and for reading."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+import migrations
+from app.models import Base
+from app.settings import get_settings
+
+
+def make_engine(url: str) -> sa.Engine:
+    """An engine that keeps every update, on SQLite too.
+
+    SQLite's default setup loses updates when several processes read, then write: here
+    each transaction takes the write lock as it begins, unless it only reads.
+    """
+    if not url.startswith("sqlite"):
+        return sa.create_engine(
+            url, pool_pre_ping=True, connect_args={"connect_timeout": 5}
+        )
+    engine = sa.create_engine(url, connect_args={"timeout": 30})
+
+    @sa.event.listens_for(engine, "connect")
+    def configure(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # so that `begin` below says how to begin
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=NORMAL",
+            "busy_timeout=30000",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        only_reads = connection.get_execution_options().get("only_reads", False)
+        connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+@cache
+def get_engine() -> sa.Engine:
+    settings = get_settings()
+    if settings.is_embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    return make_engine(settings.sqlalchemy_url)
+
+
+def writing() -> Session:
+    """A session that may write. Objects stay readable after its commit."""
+    return Session(get_engine(), expire_on_commit=False)
+
+
+def reading() -> Session:
+    """A session that only reads, and so waits for no writer."""
+    return Session(
+        get_engine().execution_options(only_reads=True), expire_on_commit=False
+    )
+
+
+def get_session() -> Iterator[Session]:
+    with writing() as session:
+        yield session
+
+
+def get_read_session() -> Iterator[Session]:
+    with reading() as session:
+        yield session
+
+
+def now(session: Session) -> datetime:
+    """The time by the clock that all processes share: the database server's."""
+    if session.get_bind().dialect.name == "postgresql":
+        moment = session.scalar(sa.select(sa.func.clock_timestamp()))
+        assert isinstance(moment, datetime)
+        return moment.astimezone(UTC)
+    return datetime.now(UTC)
+
+
+def insert_unless_exists(session: Session, table: type[Base], **values: object) -> bool:
+    """Insert a row unless it meets one with the same key; whether it was inserted."""
+    dialect = session.get_bind().dialect.name
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    result = session.execute(insert(table).values(**values).on_conflict_do_nothing())
+    return bool(result.rowcount)  # type: ignore[attr-defined]
+
+
+def migrate(engine: sa.Engine | None = None) -> None:
+    """Bring the database to the newest revision, all or nothing."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    with (engine or get_engine()).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

@@ -1,0 +1,194 @@
+"""Every table. The job row is the truth about a job; all else follows it."""
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+DEFAULT_WORKSPACE = "default"
+CHUNK_BYTES = 2**20
+
+JOB_STATUSES = (
+    "queued",  # waits for a worker
+    "running",  # a worker holds its lease
+    "succeeded",  # its model and reports exist
+    "failed",  # given up; `error` says why
+)
+FINISHED = ("succeeded", "failed")
+
+
+class UTCDateTime(sa.TypeDecorator[datetime]):
+    """A time that goes in with a zone and comes back in UTC, on SQLite too."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(
+        self, value: datetime | None, dialect: sa.Dialect
+    ) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time must carry a zone, however: {value!r}")
+        return value.astimezone(UTC)
+
+    def process_result_value(
+        self, value: datetime | None, dialect: sa.Dialect
+    ) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            return value.replace(tzinfo=UTC)
+        return value.astimezone(UTC)
+
+
+Json = sa.JSON().with_variant(JSONB(), "postgresql")
+
+
+class Base(DeclarativeBase):
+    metadata = sa.MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012
+        datetime: UTCDateTime,
+        dict[str, Any]: Json,
+        list[Any]: Json,
+    }
+
+
+def new_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(12)}"
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Blob(Base):
+    """Bytes known by their hash. The row comes last: then all its chunks are there."""
+
+    __tablename__ = "blobs"
+
+    workspace_id: Mapped[str] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    size: Mapped[int] = mapped_column(sa.BigInteger)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class BlobChunk(Base):
+    """At most CHUNK_BYTES of a blob."""
+
+    __tablename__ = "blob_chunks"
+
+    workspace_id: Mapped[str] = mapped_column(primary_key=True)
+    sha256: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    content: Mapped[bytes]
+
+
+class Dataset(Base):
+    """An uploaded table: its bytes, and what its columns are called."""
+
+    __tablename__ = "datasets"
+    __table_args__ = (
+        sa.UniqueConstraint("workspace_id", "sha256"),
+        sa.ForeignKeyConstraint(
+            ["workspace_id", "sha256"], ["blobs.workspace_id", "blobs.sha256"]
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    sha256: Mapped[str] = mapped_column(sa.String(64))
+    filename: Mapped[str]
+    size: Mapped[int] = mapped_column(sa.BigInteger)
+    n_rows: Mapped[int]
+    columns: Mapped[list[Any]]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class Job(Base):
+    """A run asked for."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        sa.CheckConstraint(f"status IN {JOB_STATUSES}", name="status"),
+        sa.CheckConstraint("queue IN ('cpu', 'gpu')", name="queue"),
+        sa.CheckConstraint(
+            "(status = 'running') = (lease_owner IS NOT NULL)", name="lease"
+        ),
+        sa.Index(None, "status", "queue", "created_at"),
+        sa.Index(None, "workspace_id", "created_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    dataset_id: Mapped[str] = mapped_column(sa.ForeignKey("datasets.id"))
+    kind: Mapped[str]
+    queue: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    schema: Mapped[dict[str, Any]]
+    """What was made of the columns and the task: lometab.data.Schema."""
+
+    status: Mapped[str] = mapped_column(default="queued")
+    phase: Mapped[str | None]
+    """Inside running: preparing, training, evaluating, exporting."""
+    progress: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    error: Mapped[dict[str, Any] | None] = mapped_column(Json)
+
+    attempt: Mapped[int] = mapped_column(default=0)
+    """How often it was claimed; never set back. Writes of an attempt carry it."""
+    lease_owner: Mapped[str | None]
+    lease_expires_at: Mapped[datetime | None]
+
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class TrainedModel(Base):
+    """What a job made: one ONNX file."""
+
+    __tablename__ = "models"
+    __table_args__ = (
+        sa.ForeignKeyConstraint(
+            ["workspace_id", "onnx_sha256"], ["blobs.workspace_id", "blobs.sha256"]
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), unique=True)
+    onnx_sha256: Mapped[str] = mapped_column(sa.String(64))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class Report(Base):
+    """One of the reports on a job's model, as served."""
+
+    __tablename__ = "reports"
+
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    body: Mapped[dict[str, Any]]
+
+
+class Worker(Base):
+    """A worker that has been heard of; it lives while it beats."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    queue: Mapped[str]
+    beat_at: Mapped[datetime]

@@ -1,0 +1,74 @@
+"""The service's settings: the only reader of the environment."""
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Each field is read from the variable LOMETAB_<its name in capitals>."""
+
+    model_config = SettingsConfigDict(env_prefix="LOMETAB_", extra="ignore")
+
+    data_dir: Path = Path("lometab-data")
+    """Where the embedded default keeps its database and its broker's folders."""
+    database_url: str = ""
+    """SQLAlchemy URL; empty: SQLite in the data directory."""
+    broker_url: str = ""
+    """Celery broker URL; empty: folders in the data directory."""
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+
+    max_upload_bytes: int = Field(default=256 * 2**20, gt=0)
+    """Largest request body that is taken."""
+    max_predict_rows: int = Field(default=100_000, gt=0)
+    """Most rows in one predict request."""
+    cached_models: int = Field(default=16, gt=0)
+    """Models a process keeps loaded for predict."""
+    ort_providers: list[str] = ["CPUExecutionProvider"]
+    """ONNX Runtime execution providers, in order of preference."""
+    ort_threads: int = Field(default=1, gt=0)
+    """Threads of one ONNX Runtime call."""
+
+    worker_queue: str = Field(default="cpu", pattern="^(cpu|gpu)$")
+    """The queue this worker takes jobs from."""
+    training_threads: int = Field(default=0, ge=0)
+    """CPU threads of a training process; 0: as many as there are cores."""
+    lease_seconds: float = Field(default=60.0, gt=0)
+    """A worker that has not renewed its claim for so long has lost the job."""
+    sweep_seconds: float = Field(default=15.0, gt=0)
+    """How often a worker looks for jobs that were lost or never announced."""
+    max_attempts: int = Field(default=3, gt=0)
+    """Attempts at a job whose worker dies before it is given up."""
+    exit_with_parent: bool = False
+    """A worker ends when its standard input is closed: set by `lometab serve`."""
+
+    @property
+    def is_embedded(self) -> bool:
+        return not self.database_url
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        if self.database_url:
+            return self.database_url
+        return f"sqlite:///{self.data_dir.absolute() / 'lometab.db'}"
+
+    def environment(self, **changes: object) -> dict[str, str]:
+        """The environment of a child process that shall run under these settings."""
+        changed = self.model_copy(update=changes).model_dump(mode="json")
+        ours = {
+            f"LOMETAB_{name.upper()}": value
+            if isinstance(value, str)
+            else json.dumps(value)
+            for name, value in changed.items()
+        }
+        return {**os.environ, **ours}
+
+
+@cache
+def get_settings() -> Settings:
+    return Settings()

@@ -1,0 +1,40 @@
+"""Alembic's entry: runs the revisions on the database that the settings name."""
+
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from alembic import context
+
+from app.models import Base, Json, UTCDateTime
+from app.settings import get_settings
+
+
+def render_item(kind: str, item: Any, _: object) -> str | Literal[False]:
+    """Spell our column types in plain SQLAlchemy, so that revisions import no code."""
+    if kind == "type" and isinstance(item, UTCDateTime):
+        return "sa.DateTime(timezone=True)"
+    if kind == "type" and item is Json:
+        return 'sa.JSON().with_variant(JSONB(), "postgresql")'
+    return False
+
+
+def run(connection: sa.Connection) -> None:
+    is_postgres = connection.dialect.name == "postgresql"
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        render_as_batch=not is_postgres,
+        render_item=render_item,
+    )
+    with context.begin_transaction():
+        if is_postgres:  # two services that start at once must not both migrate
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(5417231)")
+        context.run_migrations()
+
+
+given = context.config.attributes.get("connection")
+if given is not None:
+    run(given)
+else:
+    with sa.create_engine(get_settings().sqlalchemy_url).begin() as connection:
+        run(connection)
