@@ -1,0 +1,521 @@
+"""The layers of the paper, its baselines, and the model they make up.
+
+Read top to bottom: checks and initialisers, linear layers, bins, model. Shapes in
+comments are `(B, K, D)`: rows of a batch, members of the ensemble, width.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import rtdl_num_embeddings
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lometab.config import ModelConfig
+
+# torch.quantile refuses more elements than this.
+_MAX_QUANTILE_ROWS = 2**24
+# Edges closer than this share of the column's range are one edge: a narrower bin
+# would be a step that float32 cannot place.
+_MIN_BIN_WIDTH = 1e-6
+
+
+# Checks and initialisers
+
+
+def _check_positive(name: str, value: int) -> None:
+    if value <= 0:
+        raise ValueError(f"{name} must be positive, however: {name}={value}")
+
+
+def _check_input(x: Tensor, *, k: int, in_features: int) -> None:
+    if x.ndim not in (2, 3):
+        raise ValueError(
+            f"The input must have two or three dimensions, however: {x.ndim=}"
+        )
+    if x.ndim == 3 and x.shape[1] != k:
+        raise ValueError(
+            f"The second of three input dimensions must be {k=},"
+            f" however: {tuple(x.shape)=}"
+        )
+    if x.shape[-1] != in_features:
+        raise ValueError(
+            f"The last input dimension must be {in_features=},"
+            f" however: {tuple(x.shape)=}"
+        )
+
+
+def _init_uniform_(tensor: Tensor, d_in: int) -> None:
+    """Fill with U(-d_in^-1/2, d_in^-1/2), as `nn.Linear` starts."""
+    bound = d_in**-0.5
+    nn.init.uniform_(tensor, -bound, bound)
+
+
+def _init_shared_bias_(bias: Tensor, d_in: int) -> None:
+    """Give all members the same random vector."""
+    start = torch.empty_like(bias[0])
+    _init_uniform_(start, d_in)
+    with torch.no_grad():
+        bias.copy_(start)  # (D_out) -> (K, D_out)
+
+
+# Linear layers
+
+
+def _member_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Apply each member's weight `(K, D_out, D_in)` to its own or to shared rows."""
+    if x.ndim == 2:  # one product for all members
+        k, d_out, _ = weight.shape
+        x = torch.addmm(bias.flatten(), x, weight.flatten(0, 1).T)
+        return x.view(-1, k, d_out)  # (B, D_in) -> (B, K, D_out)
+    # Between layers the memory stays member by member; only the view is (B, K, D).
+    x = torch.baddbmm(bias[:, None], x.transpose(0, 1), weight.transpose(1, 2))
+    return x.transpose(0, 1)  # (B, K, D_in) -> (B, K, D_out)
+
+
+class LoMETabLinear(nn.Module):
+    """K linear layers that are low-rank masks on one shared weight.
+
+    Member k uses `W * (1 + A_k @ B_k.T)`. `W` starts as `nn.Linear` does, `A` and `B`
+    from N(0, sigma_init^2), and the biases from one random vector for all members.
+
+    **Shape**
+
+    - Input: `(B, K, in_features)`, or `(B, in_features)` for rows all members share
+    - Output: `(B, K, out_features)`
+
+    **Examples**
+
+    >>> m = LoMETabLinear(4, 5, k=3, rank=2, sigma_init=1.0)
+    >>> m(torch.randn(2, 3, 4)).shape
+    torch.Size([2, 3, 5])
+    >>> m(torch.randn(2, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        k: int,
+        rank: int,
+        sigma_init: float,
+    ) -> None:
+        """
+        Args:
+            in_features: the input width of each member.
+            out_features: the output width of each member.
+            k: the number of members.
+            rank: the rank of each member's mask.
+            sigma_init: the standard deviation with which `A` and `B` start.
+        """
+        _check_positive("in_features", in_features)
+        _check_positive("out_features", out_features)
+        _check_positive("k", k)
+        _check_positive("rank", rank)
+        if not 0 <= sigma_init < math.inf:
+            raise ValueError(f"sigma_init must be 0 or more, however: {sigma_init=}")
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.k = k
+        self.rank = rank
+        self.sigma_init = sigma_init
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.a = nn.Parameter(torch.empty(k, out_features, rank))
+        self.b = nn.Parameter(torch.empty(k, in_features, rank))
+        self.bias = nn.Parameter(torch.empty(k, out_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _init_uniform_(self.weight, self.in_features)
+        nn.init.normal_(self.a, std=self.sigma_init)
+        nn.init.normal_(self.b, std=self.sigma_init)
+        _init_shared_bias_(self.bias, self.in_features)
+
+    def effective_weight(self) -> Tensor:
+        """Every member's own weight, `(K, out_features, in_features)`."""
+        # >>> Equation (1) of the paper: W * (1 + A_k B_k^T).
+        residual = torch.bmm(self.a, self.b.transpose(1, 2))  # (K, D_out, D_in)
+        return torch.addcmul(self.weight, self.weight, residual)
+        # <<<
+
+    def forward(self, x: Tensor) -> Tensor:
+        _check_input(x, k=self.k, in_features=self.in_features)
+        return _member_linear(x, self.effective_weight(), self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features},"
+            f" k={self.k}, rank={self.rank}, sigma_init={self.sigma_init}"
+        )
+
+
+class AdditiveLinear(LoMETabLinear):
+    """The paper's ablation: member k uses `W + A_k @ B_k.T`.
+
+    Parameters and their start are those of `LoMETabLinear`. For the start of LoRA,
+    where all members begin as `W`, zero `b` after construction.
+
+    **Shape**
+
+    - Input: `(B, K, in_features)`, or `(B, in_features)` for rows all members share
+    - Output: `(B, K, out_features)`
+
+    **Examples**
+
+    >>> m = AdditiveLinear(4, 5, k=3, rank=2, sigma_init=1.0)
+    >>> _ = nn.init.zeros_(m.b)
+    >>> torch.equal(m.effective_weight()[0], m.weight)
+    True
+    """
+
+    def effective_weight(self) -> Tensor:
+        """Every member's own weight, `(K, out_features, in_features)`."""
+        return torch.baddbmm(self.weight, self.a, self.b.transpose(1, 2))
+
+
+class BatchEnsembleLinear(nn.Module):
+    """K linear layers that are rank-1 masks on one shared weight, as in TabM.
+
+    Member k uses `W * (s_k @ r_k.T)`. `s` starts at one, and so does `r` unless told
+    otherwise: TabM draws the `r` of its first layer at random, one number for all
+    columns of a feature.
+
+    **Shape**
+
+    - Input: `(B, K, in_features)`, or `(B, in_features)` for rows all members share
+    - Output: `(B, K, out_features)`
+
+    **Examples**
+
+    >>> m = BatchEnsembleLinear(4, 5, k=3, r_init="normal", sections=[1, 3])
+    >>> m(torch.randn(2, 3, 4)).shape
+    torch.Size([2, 3, 5])
+    >>> torch.equal(m.r[:, 1], m.r[:, 3])
+    True
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        k: int,
+        r_init: Literal["ones", "normal", "signs"] = "ones",
+        sections: Sequence[int] | None = None,
+    ) -> None:
+        """
+        Args:
+            in_features: the input width of each member.
+            out_features: the output width of each member.
+            k: the number of members.
+            r_init: how `r` starts: at one, from N(0, 1), or from {-1, 1}.
+            sections: widths of neighbouring columns whose `r` starts with one value;
+                None: every column has its own.
+        """
+        _check_positive("in_features", in_features)
+        _check_positive("out_features", out_features)
+        _check_positive("k", k)
+        if r_init not in ("ones", "normal", "signs"):
+            raise ValueError(
+                f"r_init must be ones, normal or signs, however: {r_init=}"
+            )
+        sections = [1] * in_features if sections is None else [*sections]
+        if sum(sections) != in_features:
+            raise ValueError(
+                f"sections must add up to {in_features=}, however: {sum(sections)=}"
+            )
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.k = k
+        self.r_init = r_init
+        self.sections = sections
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.r = nn.Parameter(torch.empty(k, in_features))
+        self.s = nn.Parameter(torch.empty(k, out_features))
+        self.bias = nn.Parameter(torch.empty(k, out_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _init_uniform_(self.weight, self.in_features)
+        start = torch.ones(self.k, len(self.sections))
+        if self.r_init == "normal":
+            start.normal_()
+        elif self.r_init == "signs":
+            start.bernoulli_(0.5).mul_(2).sub_(1)
+        with torch.no_grad():
+            self.r.copy_(start.repeat_interleave(torch.tensor(self.sections), dim=1))
+        nn.init.ones_(self.s)
+        _init_shared_bias_(self.bias, self.in_features)
+
+    def effective_weight(self) -> Tensor:
+        """Every member's own weight, `(K, out_features, in_features)`."""
+        return self.weight * self.s[:, :, None] * self.r[:, None, :]
+
+    def forward(self, x: Tensor) -> Tensor:
+        _check_input(x, k=self.k, in_features=self.in_features)
+        if x.ndim == 2:
+            x = x[:, None]  # (B, D_in) -> (B, 1, D_in)
+        # >>> Equation (5) of the BatchEnsemble paper.
+        x = F.linear(x * self.r, self.weight)  # (B, K, D_in) -> (B, K, D_out)
+        return torch.addcmul(self.bias, x, self.s)
+        # <<<
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features},"
+            f" k={self.k}, r_init={self.r_init!r}"
+        )
+
+
+class MemberLinear(nn.Module):
+    """K independent linear layers: the head, and the layers of a deep ensemble.
+
+    **Shape**
+
+    - Input: `(B, K, in_features)`, or `(B, in_features)` for rows all members share
+    - Output: `(B, K, out_features)`
+
+    **Examples**
+
+    >>> m = MemberLinear(4, 5, k=3)
+    >>> m(torch.randn(2, 3, 4)).shape
+    torch.Size([2, 3, 5])
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, k: int) -> None:
+        """
+        Args:
+            in_features: the input width of each member.
+            out_features: the output width of each member.
+            k: the number of members.
+        """
+        _check_positive("in_features", in_features)
+        _check_positive("out_features", out_features)
+        _check_positive("k", k)
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.k = k
+        self.weight = nn.Parameter(torch.empty(k, out_features, in_features))
+        self.bias = nn.Parameter(torch.empty(k, out_features))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _init_uniform_(self.weight, self.in_features)
+        _init_uniform_(self.bias, self.in_features)
+
+    def effective_weight(self) -> Tensor:
+        """Every member's own weight, `(K, out_features, in_features)`."""
+        return self.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        _check_input(x, k=self.k, in_features=self.in_features)
+        return _member_linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features},"
+            f" k={self.k}"
+        )
+
+
+def from_batch_ensemble(layer: BatchEnsembleLinear) -> LoMETabLinear:
+    """The LoMETab layer of rank 2 with the same effective weights (Proposition 1).
+
+    `s_k r_k^T - 1` is the product of `A_k = [s_k, 1]` and `B_k = [r_k, -1]`.
+    """
+    equal = LoMETabLinear(
+        layer.in_features, layer.out_features, k=layer.k, rank=2, sigma_init=0.0
+    ).to(layer.weight)
+    with torch.no_grad():
+        equal.weight.copy_(layer.weight)
+        equal.bias.copy_(layer.bias)
+        equal.a.copy_(torch.stack([layer.s, torch.ones_like(layer.s)], dim=-1))
+        equal.b.copy_(torch.stack([layer.r, -torch.ones_like(layer.r)], dim=-1))
+    return equal
+
+
+# The model
+
+
+def compute_bins(x_num: Tensor, n_bins: int) -> list[Tensor]:
+    """Quantile edges of the piecewise-linear embedding, for each column of `x_num`.
+
+    Columns go one by one to the authors' function. There are fewer bins where there
+    are fewer rows or where quantiles coincide.
+    """
+    step = math.ceil(len(x_num) / _MAX_QUANTILE_ROWS)
+    bins = []
+    for i, column in enumerate(x_num[:: max(step, 1)].unbind(1)):
+        if not column.isfinite().all():
+            raise ValueError(f"x_num must be finite, however: column {i} is not")
+        if (column == column[0]).all():
+            raise ValueError(f"x_num must vary, however: column {i} is constant")
+        with _single_bins_allowed():
+            (edges,) = rtdl_num_embeddings.compute_bins(
+                column[:, None], n_bins=min(n_bins, len(column) - 1)
+            )
+        bins.append(_merge_close(edges))
+    return bins
+
+
+def _merge_close(edges: Tensor) -> Tensor:
+    """Drop inner edges that lie almost on the one before them or on the last."""
+    width = _MIN_BIN_WIDTH * (edges[-1] - edges[0])
+    inner = edges[1:-1]
+    is_apart = (inner - edges[:-2] > width) & (edges[-1] - inner > width)
+    return torch.cat([edges[:1], inner[is_apart], edges[-1:]])
+
+
+@contextmanager
+def _single_bins_allowed() -> Iterator[None]:
+    """Silence the embedding's warning about features with one bin (say, 0 and 1)."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* has just two bin edges")
+        yield
+
+
+Block = LoMETabLinear | BatchEnsembleLinear | MemberLinear
+
+
+class LoMETab(nn.Module):
+    """An ensemble of K multilayer perceptrons over a shared embedding of a row.
+
+    Numeric features pass a piecewise-linear embedding, categorical ones become
+    one-hots; then come `n_blocks` of linear layer, ReLU and dropout, and a head for
+    each member. `config.variant` says which linear layer.
+
+    **Shape**
+
+    - Input: `x_num` `(B, n_numeric)`, `x_cat` `(B, n_categorical)`; both may have the
+      members as second dimension, `(B, K, ...)`, when each has rows of its own
+    - Output: `(B, K, d_out)`, logits or the standardised target
+
+    **Examples**
+
+    >>> x_num = torch.randn(100, 2)
+    >>> x_cat = torch.randint(3, (100, 1))
+    >>> m = LoMETab(
+    ...     bins=compute_bins(x_num, 8),
+    ...     cardinalities=[3],
+    ...     d_out=1,
+    ...     config=ModelConfig(k=4),
+    ... )
+    >>> m(x_num, x_cat).shape
+    torch.Size([100, 4, 1])
+    """
+
+    def __init__(
+        self,
+        *,
+        bins: list[Tensor],
+        cardinalities: Sequence[int],
+        d_out: int,
+        config: ModelConfig,
+    ) -> None:
+        """
+        Args:
+            bins: the edges of each numeric feature's bins, from `compute_bins`.
+            cardinalities: the number of levels of each categorical feature.
+            d_out: the width of a member's output.
+            config: the variant and the sizes.
+        """
+        for i, cardinality in enumerate(cardinalities):
+            _check_positive(f"cardinalities[{i}]", cardinality)
+        _check_positive("d_out", d_out)
+        if not bins and not cardinalities:
+            raise ValueError("There must be a feature, however: no bins, no levels")
+        super().__init__()
+        self.config = config
+        self.bins = [*bins]
+        self.cardinalities = [*cardinalities]
+        self.embedding = None
+        if bins:
+            with _single_bins_allowed():
+                self.embedding = rtdl_num_embeddings.PiecewiseLinearEmbeddings(
+                    bins, config.d_embedding, activation=False, version="B"
+                )
+        # The columns of each feature in the flat input, side by side.
+        sections = [config.d_embedding] * len(bins) + self.cardinalities
+        self.d_in = sum(sections)
+        d_in = [self.d_in] + [config.d_block] * (config.n_blocks - 1)
+        self.blocks = nn.ModuleList(
+            _make_block(
+                d, config, sections=sections if i == 0 else None, has_numeric=bool(bins)
+            )
+            for i, d in enumerate(d_in)
+        )
+        self.head = MemberLinear(config.d_block, d_out, k=config.k)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of trained numbers."""
+        return sum(p.numel() for p in self.parameters())
+
+    def forward(
+        self, x_num: Tensor | None = None, x_cat: Tensor | None = None
+    ) -> Tensor:
+        """
+        Args:
+            x_num: the numeric features; None where there are none.
+            x_cat: the codes of the categorical features; None where there are none.
+                A code that equals the cardinality gives zeros in all its columns.
+        """
+        x = self._flat_input(x_num, x_cat)  # (B, D) or (B, K, D)
+        for block in self.blocks:
+            x = F.relu(block(x))  # (B, K, D_block)
+            x = F.dropout(x, self.config.dropout, training=self.training)
+        out: Tensor = self.head(x)  # (B, K, D_out)
+        return out
+
+    def _flat_input(self, x_num: Tensor | None, x_cat: Tensor | None) -> Tensor:
+        """Embeddings feature by feature, then one-hots feature by feature."""
+        parts = []
+        if self.embedding is not None:
+            if x_num is None:
+                raise ValueError("x_num must be given: the model has numeric features")
+            x = self.embedding(x_num.flatten(0, -2))  # (B or B * K, F, D_embedding)
+            parts.append(x.reshape(*x_num.shape[:-1], -1))
+        if self.cardinalities:
+            if x_cat is None:
+                raise ValueError("x_cat must be given: the model has categoricals")
+            if x_cat.shape[-1] != len(self.cardinalities):
+                raise ValueError(
+                    f"x_cat must have {len(self.cardinalities)} columns,"
+                    f" however: {tuple(x_cat.shape)=}"
+                )
+            parts += [
+                (codes[..., None] == torch.arange(n, device=codes.device)).to(
+                    self.head.weight.dtype
+                )
+                for codes, n in zip(x_cat.unbind(-1), self.cardinalities, strict=True)
+            ]
+        return torch.cat(parts, dim=-1)
+
+
+def _make_block(
+    d_in: int, config: ModelConfig, *, sections: list[int] | None, has_numeric: bool
+) -> Block:
+    d_out, k = config.d_block, config.k
+    if config.variant == "tabm":
+        if sections is None:
+            return BatchEnsembleLinear(d_in, d_out, k=k)
+        return BatchEnsembleLinear(
+            d_in,
+            d_out,
+            k=k,
+            r_init="normal" if has_numeric else "signs",
+            sections=sections,
+        )
+    if config.variant in ("mlp", "deep-ensemble"):
+        return MemberLinear(d_in, d_out, k=k)
+    layer = AdditiveLinear if config.variant == "additive" else LoMETabLinear
+    return layer(d_in, d_out, k=k, rank=config.rank, sigma_init=config.sigma_init)
