@@ -147,6 +147,8 @@ class Job(Base):
 
     attempt: Mapped[int] = mapped_column(default=0)
     """How often it was claimed; never set back. Writes of an attempt carry it."""
+    lost_attempts: Mapped[int] = mapped_column(default=0)
+    """Attempts whose worker or training process died."""
     lease_owner: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
 

@@ -94,6 +94,7 @@ def upgrade() -> None:
             nullable=True,
         ),
         sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("lost_attempts", sa.Integer(), nullable=False),
         sa.Column("lease_owner", sa.String(), nullable=True),
         sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),

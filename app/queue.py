@@ -1,0 +1,63 @@
+"""The Celery instance. A message only rings the bell: the job's row is the truth."""
+
+import logging
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from app.settings import Settings, get_settings
+
+log = logging.getLogger(__name__)
+
+
+def make_celery(settings: Settings) -> Celery:
+    celery = Celery("lometab", broker=settings.broker_url or "filesystem://")
+    celery.conf.update(
+        broker_connection_retry_on_startup=True,
+        broker_connection_timeout=1,
+        broker_transport_options=_transport_options(settings),
+        task_ignore_result=True,
+        task_default_queue=settings.worker_queue,
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+    )
+    return celery
+
+
+def _transport_options(settings: Settings) -> dict[str, object]:
+    once = {"max_retries": 1, "interval_start": 0, "interval_max": 0}
+    if settings.broker_url:
+        return {
+            **once,
+            "visibility_timeout": 7 * 86400,
+            "socket_connect_timeout": 1,
+            "socket_timeout": 5,
+        }
+    folder = settings.data_dir.absolute() / "broker"
+    messages, control = folder / "messages", folder / "control"
+    for path in (messages, control):
+        path.mkdir(parents=True, exist_ok=True)
+    return {
+        **once,
+        "data_folder_in": str(messages),
+        "data_folder_out": str(messages),
+        "control_folder": str(control),
+        "polling_interval": 0.1,
+    }
+
+
+celery = make_celery(get_settings())
+
+
+def enqueue_training(job_id: str, queue: str) -> bool:
+    """Ring the bell for a committed job; if the broker is down, a sweep will ring."""
+    try:
+        celery.send_task("train", args=[job_id], queue=queue, retry=False)
+    except (OperationalError, OSError) as error:
+        log.warning(
+            "the broker is out of reach; %s waits for a sweep: %s", job_id, error
+        )
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Reading a multipart request as it arrives: counted, and never whole in memory."""
+
+from dataclasses import dataclass, field
+from tempfile import SpooledTemporaryFile
+from typing import IO
+
+from fastapi import Request
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from app.errors import Invalid, TooLarge, UnsupportedMediaType
+
+MAX_FIELD_BYTES = 2**20
+_IN_MEMORY = 2**20
+
+
+@dataclass
+class Upload:
+    """The parts of a multipart body: one file, and small text fields."""
+
+    fields: dict[str, bytes] = field(default_factory=dict)
+    file: IO[bytes] | None = None
+    filename: str = ""
+
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+
+
+async def receive(request: Request, *, max_bytes: int) -> Upload:
+    """Read a `multipart/form-data` body; the caller closes what it gets."""
+    content_type, options = parse_options_header(request.headers.get("content-type"))
+    if content_type != b"multipart/form-data" or not options.get(b"boundary"):
+        raise UnsupportedMediaType(
+            "send multipart/form-data with the parts `file` (the CSV) and `config` "
+            "(JSON)"
+        )
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise _too_large(max_bytes)
+    upload = Upload()
+    try:
+        parser = MultipartParser(options[b"boundary"], _Parts(upload).callbacks())
+        n_bytes = 0
+        async for content in request.stream():
+            n_bytes += len(content)
+            if n_bytes > max_bytes:
+                raise _too_large(max_bytes)
+            parser.write(content)
+        parser.finalize()
+    except MultipartParseError as error:
+        upload.close()
+        raise Invalid(
+            f"the multipart body cannot be read: {error}", code="bad_multipart"
+        ) from None
+    except BaseException:
+        upload.close()
+        raise
+    if upload.file is not None:
+        upload.file.seek(0)
+    return upload
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"the request is larger than the {max_bytes} bytes taken here")
+
+
+class _Parts:
+    """What the parser calls while it reads."""
+
+    def __init__(self, upload: Upload) -> None:
+        self.upload = upload
+        self.header = self.value = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.name: str | None = None
+
+    def callbacks(self) -> dict[str, object]:
+        return {
+            "on_part_begin": self.on_part_begin,
+            "on_header_field": self.on_header_field,
+            "on_header_value": self.on_header_value,
+            "on_header_end": self.on_header_end,
+            "on_headers_finished": self.on_headers_finished,
+            "on_part_data": self.on_part_data,
+        }
+
+    def on_part_begin(self) -> None:
+        self.headers = {}
+        self.header = self.value = b""
+
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
+        self.header += data[start:end]
+
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
+        self.value += data[start:end]
+
+    def on_header_end(self) -> None:
+        self.headers[self.header.lower()] = self.value
+        self.header = self.value = b""
+
+    def on_headers_finished(self) -> None:
+        _, options = parse_options_header(self.headers.get(b"content-disposition"))
+        name = options.get(b"name", b"").decode("utf-8", "replace")
+        if name == "file":
+            if self.upload.file is not None:
+                raise Invalid(
+                    "there is more than one part `file`", code="bad_multipart"
+                )
+            filename = options.get(b"filename", b"").decode("utf-8", "replace")
+            self.upload.filename = filename[:255]
+            self.upload.file = SpooledTemporaryFile(max_size=_IN_MEMORY)
+            self.name = None
+        else:
+            self.upload.fields[name] = b""
+            self.name = name
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self.name is None:
+            assert self.upload.file is not None
+            self.upload.file.write(data[start:end])
+            return
+        self.upload.fields[self.name] += data[start:end]
+        if sum(map(len, self.upload.fields.values())) > MAX_FIELD_BYTES:
+            raise TooLarge(f"the parts besides `file` exceed {MAX_FIELD_BYTES} bytes")
