@@ -49,6 +49,12 @@ def _check_input(x: Tensor, *, k: int, in_features: int) -> None:
         )
 
 
+def _check_columns(name: str, x: Tensor | None, n_columns: int) -> None:
+    width = 0 if x is None else x.shape[-1]
+    if width != n_columns:
+        raise ValueError(f"{name} must have {n_columns} columns, however: {width}")
+
+
 def _init_uniform_(tensor: Tensor, d_in: int) -> None:
     """Fill with U(-d_in^-1/2, d_in^-1/2), as `nn.Linear` starts."""
     bound = d_in**-0.5
@@ -478,20 +484,15 @@ class LoMETab(nn.Module):
 
     def _flat_input(self, x_num: Tensor | None, x_cat: Tensor | None) -> Tensor:
         """Embeddings feature by feature, then one-hots feature by feature."""
+        _check_columns("x_num", x_num, len(self.bins))
+        _check_columns("x_cat", x_cat, len(self.cardinalities))
         parts = []
         if self.embedding is not None:
-            if x_num is None:
-                raise ValueError("x_num must be given: the model has numeric features")
+            assert x_num is not None
             x = self.embedding(x_num.flatten(0, -2))  # (B or B * K, F, D_embedding)
             parts.append(x.reshape(*x_num.shape[:-1], -1))
         if self.cardinalities:
-            if x_cat is None:
-                raise ValueError("x_cat must be given: the model has categoricals")
-            if x_cat.shape[-1] != len(self.cardinalities):
-                raise ValueError(
-                    f"x_cat must have {len(self.cardinalities)} columns,"
-                    f" however: {tuple(x_cat.shape)=}"
-                )
+            assert x_cat is not None
             parts += [
                 (codes[..., None] == torch.arange(n, device=codes.device)).to(
                     self.head.weight.dtype
