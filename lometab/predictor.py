@@ -1,0 +1,529 @@
+"""Answers from one ONNX file: rows in, the mean, every member and the uncertainty out.
+
+Needs numpy and onnxruntime only. Read top to bottom: the answer, the predictor, rows
+to columns, and the look into a file before ONNX Runtime opens it.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
+
+from lometab import cells, metrics
+from lometab.errors import DataError, ModelFileError
+
+FORMAT_VERSION = 1
+"""The version of the file's metadata and of its inputs and outputs."""
+
+MissingColumns = Literal["error", "fill"]
+Label = str | int | bool
+Array = NDArray[Any]
+
+_ORT_ERRORS = (  # they have no base class of their own
+    ort_state.Fail,
+    ort_state.InvalidArgument,
+    ort_state.InvalidGraph,
+    ort_state.InvalidProtobuf,
+    ort_state.NotImplemented,
+    ort_state.RuntimeException,
+)
+_MAX_ROWS = 4096  # in one run: more takes memory and is no faster
+
+
+class Encoded(NamedTuple):
+    """Rows as the inputs of the file, and what was noticed on the way."""
+
+    x_num: NDArray[np.float64]
+    """(N, n_num), NaN missing."""
+    x_cat: NDArray[np.object_]
+    """(N, n_cat), "" missing."""
+    warnings: list[str]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Prediction:
+    """The answers for N rows by K members. What does not apply is None."""
+
+    mean: Array
+    """(N,) target values, or (N, C) probabilities."""
+    members: Array
+    """(N, K) or (N, K, C): each member's own."""
+    label: list[Label] | None = None
+    """Classification: the most probable class, as it was in the training data."""
+    std: Array | None = None
+    """Regression: standard deviation over members, (N,); None if K = 1."""
+    entropy: Array | None = None
+    """Classification: of the mean, in nats, (N,)."""
+    mutual_information: Array | None = None
+    """Classification: the entropy that members do not share; None if K = 1."""
+    disagreement: Array | None = None
+    """Classification: share of pairs of members with other labels; None if K = 1."""
+    interval: Array | None = None
+    """Regression: conformal lower and upper end, (N, 2), if the file can say."""
+    set: list[list[Label]] | None = None
+    """Classification: conformal set of classes for each row, if the file can say."""
+    warnings: list[str] = field(default_factory=list)
+    """Unseen categories, columns filled as missing, columns not used."""
+
+
+class Predictor:
+    """A trained ensemble, loaded from the file that `lometab.export.to_onnx` made.
+
+    One predictor may be used by many threads at once; make it after forking.
+
+    Attributes:
+        task, target, classes, k, numeric, categorical, datetime: as in training.
+        metadata: all that the file tells of itself.
+        providers: where ONNX Runtime really computes.
+        folded_bytes: what the weights take in memory.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | bytes,
+        *,
+        providers: Sequence[str] | None = None,
+        threads: int = 1,
+    ) -> None:
+        """
+        Args:
+            source: the file's path or its content.
+            providers: ONNX Runtime's execution providers in the order of preference;
+                those that are not installed are passed over. None: the CPU.
+            threads: threads for one run. With 1, run many at once from many threads.
+        """
+        content = source if isinstance(source, bytes) else Path(source).read_bytes()
+        self.metadata = _read_metadata(content)
+        self.task: str = self.metadata["task"]
+        self.target: str = self.metadata["target"]
+        self.classes: list[Label] | None = self.metadata["classes"]
+        self.k: int = self.metadata["k"]
+        self.numeric: list[str] = self.metadata["numeric"]
+        self.categorical: list[str] = self.metadata["categorical"]
+        self.datetime: list[str] = self.metadata["datetime"]
+        self.folded_bytes: int = self.metadata["folded_bytes"]
+        self._missing = frozenset(self.metadata["missing"])
+        self._levels = [
+            frozenset(self.metadata["levels"][name]) for name in self.categorical
+        ]
+        self._session = _open_session(content, providers, threads)
+        self.providers: list[str] = self._session.get_providers()
+
+    def predict(
+        self,
+        rows: Any,
+        *,
+        missing_columns: MissingColumns = "error",
+        coverage: float = 0.9,
+    ) -> Prediction:
+        """Answer rows in any form that `encode` takes.
+
+        Args:
+            missing_columns: a column that no row has is an error, or is filled as
+                missing with a warning.
+            coverage: of the conformal intervals or sets, in whole hundredths.
+        """
+        x_num, x_cat, warnings = self.encode(rows, missing_columns=missing_columns)
+        mean, members = self.run(x_num, x_cat)
+        return self.describe(mean, members, coverage=coverage, warnings=warnings)
+
+    def encode(
+        self, rows: Any, *, missing_columns: MissingColumns = "error"
+    ) -> Encoded:
+        """The inputs of the file from rows as people have them.
+
+        Args:
+            rows: records (a list of dicts), columns (a dict of lists or arrays), or a
+                frame or table with named columns, such as those of pandas, polars and
+                pyarrow.
+        """
+        table = _columns(rows)
+        names = [*self.numeric, *self.categorical]
+        warnings = self._compare_names(table, names, missing_columns)
+        n_rows = _count_rows(table)
+        absent = [None] * n_rows
+        x_num = np.empty((n_rows, len(self.numeric)), dtype=np.float64)
+        for i, name in enumerate(self.numeric):
+            convert = cells.moments if name in self.datetime else cells.numbers
+            x_num[:, i] = convert(table.get(name, absent), name, self._missing)
+            _refuse_infinite(x_num[:, i], name)
+        x_cat = np.empty((n_rows, len(self.categorical)), dtype=object)
+        for i, name in enumerate(self.categorical):
+            x_cat[:, i] = cells.categories(table.get(name, absent), self._missing)
+            warnings += self._replace_unseen_(x_cat[:, i], i)
+        return Encoded(x_num, x_cat, warnings)
+
+    def run(
+        self, x_num: NDArray[np.float64], x_cat: NDArray[np.object_]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """`mean` and `members` of rows that are encoded already."""
+        classes = () if self.classes is None else (len(self.classes),)
+        mean = np.empty((len(x_num), *classes), dtype=np.float32)
+        members = np.empty((len(x_num), self.k, *classes), dtype=np.float32)
+        for start in range(0, len(x_num), _MAX_ROWS):
+            rows = slice(start, start + _MAX_ROWS)
+            inputs: dict[str, Array] = {}
+            if self.numeric:
+                inputs["numeric"] = x_num[rows]
+            if self.categorical:
+                inputs["categorical"] = x_cat[rows]
+            mean[rows], members[rows] = self._session.run(["mean", "members"], inputs)
+        return mean, members
+
+    def describe(
+        self,
+        mean: Array,
+        members: Array,
+        *,
+        coverage: float = 0.9,
+        warnings: Sequence[str] = (),
+    ) -> Prediction:
+        """The answer that `run` gave, with labels and the uncertainty of each row."""
+        quantile = self._conformity(coverage)
+        if self.classes is None:
+            interval = None
+            if quantile is not None:
+                interval = np.stack(metrics.conformal_interval(mean, quantile), axis=1)
+            return Prediction(
+                mean=mean,
+                members=members,
+                std=metrics.member_std(members),
+                interval=interval,
+                warnings=[*warnings],
+            )
+        sets = None
+        if quantile is not None:
+            sets = [
+                [self.classes[c] for c in np.flatnonzero(row)]
+                for row in metrics.conformal_set(mean, quantile)
+            ]
+        return Prediction(
+            mean=mean,
+            members=members,
+            label=[self.classes[c] for c in mean.argmax(axis=1)],
+            entropy=metrics.predictive_entropy(mean),
+            mutual_information=metrics.mutual_information(members),
+            disagreement=metrics.disagreement(members),
+            set=sets,
+            warnings=[*warnings],
+        )
+
+    def _conformity(self, coverage: float) -> float | None:
+        """The quantile of validation's conformity scores; None if the file has none."""
+        quantiles = self.metadata.get("conformity")
+        if quantiles is None:
+            return None
+        percent = round(100 * coverage)
+        if not 1 <= percent <= 99 or abs(100 * coverage - percent) > 1e-6:
+            raise ValueError(
+                f"coverage must be in whole hundredths, 0.01 to 0.99, however: "
+                f"{coverage=}"
+            )
+        quantile = quantiles[percent - 1]  # null: validation was too small to tell
+        return float("inf") if quantile is None else float(quantile)
+
+    def _compare_names(
+        self, table: Mapping[str, Any], names: list[str], missing_columns: str
+    ) -> list[str]:
+        """Warnings about columns; DataError if some are absent and may not be."""
+        absent = [name for name in names if name not in table]
+        known = {*names, self.target, *self.metadata["ignored"]}
+        extra = [name for name in table if name not in known]
+        if absent and missing_columns == "error":
+            raise _absent_columns(absent, extra)
+        warnings = [
+            f"column {name!r} is absent from every row and was filled as missing"
+            for name in absent
+        ]
+        if extra:
+            warnings.append(
+                f"{len(extra)} columns are not used, the model does not know them: "
+                f"{_listed(extra)}"
+                if len(extra) > 1
+                else f"column {extra[0]!r} is not used, the model does not know it"
+            )
+        return warnings
+
+    def _replace_unseen_(self, texts: NDArray[np.object_], column: int) -> list[str]:
+        """Put one text for all unseen categories; a warning if there are any.
+
+        ONNX Runtime gives zeros for either, but cannot take every Python string.
+        """
+        levels = self._levels[column]
+        unseen = [i for i, text in enumerate(texts) if text not in levels and text]
+        if not unseen:
+            return []
+        distinct = sorted({texts[i] for i in unseen})
+        marker = "unseen"
+        while marker in levels:
+            marker += "_"
+        texts[unseen] = marker
+        return [
+            f"column {self.categorical[column]!r} holds categories that training did "
+            f"not have in {len(unseen)} of {len(texts)} rows: {_listed(distinct)}"
+        ]
+
+
+def _open_session(
+    content: bytes, providers: Sequence[str] | None, threads: int
+) -> onnxruntime.InferenceSession:
+    wanted = ["CPUExecutionProvider"] if providers is None else [*providers]
+    installed = onnxruntime.get_available_providers()
+    available = [name for name in wanted if name in installed]
+    if not available:
+        raise ValueError(
+            f"providers must name one of {installed}, however: {providers=}"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that wait for work would otherwise keep their cores busy.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=available)
+    except _ORT_ERRORS as error:
+        raise ModelFileError(
+            f"ONNX Runtime {onnxruntime.__version__} cannot load the model: {error}"
+        ) from error
+
+
+# ----------------------------------------------------------------------------
+# Rows to columns
+
+
+def _columns(rows: Any) -> Mapping[str, Any]:
+    """The cells of each column by its name."""
+    if isinstance(rows, Mapping):
+        return {name: _cells(rows[name], name) for name in rows}
+    if isinstance(rows, list | tuple):
+        return _from_records(rows)
+    names = getattr(rows, "column_names", None)  # pyarrow: its `columns` has no names
+    if names is None:
+        names = getattr(rows, "columns", None)
+    if names is None:
+        raise DataError(
+            "rows must be a list of records, a dict of columns or a frame, however: "
+            f"{type(rows).__name__}"
+        )
+    return {str(name): _cells(rows[name], str(name)) for name in names}
+
+
+def _from_records(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    names: dict[str, None] = {}
+    for i, row in enumerate(rows, start=1):
+        if not isinstance(row, Mapping):
+            raise DataError(
+                f"row {i} must be an object with a value for each column, however it "
+                f"is {_clip(repr(row))}"
+            )
+        names.update(dict.fromkeys(row))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _cells(column: Any, name: str) -> Any:
+    """A column's cells as a list or an array; missing ones as None or NaN."""
+    if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__len__"):
+        raise DataError(
+            f"column {name!r} must be a list of cells, however it is "
+            f"{_clip(repr(column))}; give one row as a list of one record",
+            column=name,
+        )
+    if isinstance(column, list | tuple):
+        return column
+    if hasattr(column, "notna"):  # pandas has four spellings of missing
+        column = column.astype(object).where(column.notna(), None)
+    array = np.asarray(column)
+    if array.ndim != 1:
+        raise DataError(
+            f"column {name!r} must have one dimension, however: {array.shape}",
+            column=name,
+        )
+    if array.dtype.kind == "M":
+        seconds = array.astype("datetime64[us]").astype(np.float64) / 1e6
+        return np.where(np.isnat(array), np.nan, seconds)
+    return array
+
+
+def _count_rows(table: Mapping[str, Any]) -> int:
+    lengths = {name: len(column) for name, column in table.items()}
+    n_rows = next(iter(lengths.values()), 0)
+    for name, length in lengths.items():
+        if length != n_rows:
+            raise DataError(
+                f"all columns must have one length, however {next(iter(table))!r} has "
+                f"{n_rows} cells and {name!r} has {length}",
+                column=name,
+            )
+    if n_rows == 0:
+        raise DataError("there are no rows to predict")
+    return n_rows
+
+
+def _refuse_infinite(values: NDArray[np.float64], name: str) -> None:
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0]) + 1
+        raise DataError(
+            f"column {name!r} holds an infinite number in row {row}; replace it by a "
+            "large number or leave the cell empty",
+            column=name,
+        )
+
+
+def _absent_columns(absent: list[str], extra: list[str]) -> DataError:
+    """The error for columns no row has; it names what may have been meant by them."""
+    lowered = {name.lower(): name for name in extra}
+    near = difflib.get_close_matches(absent[0].lower(), lowered, n=1)
+    if near:
+        hint = f"; {lowered[near[0]]!r} is unknown (did you mean {absent[0]!r}?)"
+    else:
+        hint = "; cells may be null, but the column must be there"
+    if len(absent) == 1:
+        sentence = f"column {absent[0]!r} is absent from every row"
+    else:
+        sentence = f"{len(absent)} columns are absent from every row: {_listed(absent)}"
+    return DataError(sentence + hint, column=absent[0])
+
+
+def _listed(names: Sequence[str], n_shown: int = 5) -> str:
+    shown = ", ".join(_clip(repr(name)) for name in names[:n_shown])
+    return shown + (", ..." if len(names) > n_shown else "")
+
+
+def _clip(text: str, length: int = 60) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+# ----------------------------------------------------------------------------
+# The file, before ONNX Runtime opens it
+#
+# ONNX files are protobuf messages. What follows reads just enough of their encoding to
+# tell a whole file of ours from anything else, and to refuse one that would make ONNX
+# Runtime open other files.
+
+_METADATA = 14
+"""The field of a model that holds its metadata."""
+
+_PARTS: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
+    "node": {5: "attribute"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        22: "sparse tensor",
+        23: "sparse tensor",
+    },
+    "sparse tensor": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "external data"},
+}
+"""For each kind of message, the fields that lead to tensors."""
+
+_CHECKSUM = b'{"checksum": "'
+_BLANK = b"0" * 64
+
+
+def seal(content: bytes) -> bytes:
+    """Write the checksum into the metadata of a new file."""
+    start = content.rindex(_CHECKSUM + _BLANK) + len(_CHECKSUM)
+    digest = hashlib.sha256(content).hexdigest().encode()
+    return content[:start] + digest + content[start + len(digest) :]
+
+
+def _read_metadata(content: bytes) -> dict[str, Any]:
+    """The metadata of a file that is whole, ours and closed in itself."""
+    if not content.startswith(b"\x08"):  # the version every ONNX file begins with
+        raise ModelFileError("this is no ONNX file")
+    start, end = _find_metadata(content)
+    try:
+        metadata = json.loads(content[start:end])
+        version = metadata["version"]
+    except (ValueError, TypeError, KeyError):
+        raise ModelFileError(_CHANGED) from None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise ModelFileError(
+            f"the file has format version {version}, and this lometab reads up to "
+            f"{FORMAT_VERSION}: a newer lometab is needed"
+        )
+    digest_start = start + len(_CHECKSUM)
+    digest_end = digest_start + len(_BLANK)
+    view = memoryview(content)
+    digest = hashlib.sha256(view[:digest_start])
+    digest.update(_BLANK)
+    digest.update(view[digest_end:])
+    if digest.hexdigest().encode() != content[digest_start:digest_end]:
+        raise ModelFileError(_CHANGED)
+    return dict(metadata)
+
+
+_CHANGED = "the file was changed since it was exported: its checksum does not match"
+
+
+def _find_metadata(content: bytes) -> tuple[int, int]:
+    """Where the metadata's text begins and ends."""
+    found = None
+    todo = [("model", 0, len(content))]
+    while todo:
+        kind, *bounds = todo.pop()
+        for number, start, end in _fields(content, *bounds):
+            part = _PARTS[kind].get(number)
+            if part == "external data":
+                raise ModelFileError(
+                    "the model keeps tensors in other files, which are never opened"
+                )
+            if part is not None:
+                todo.append((part, start, end))
+            elif kind == "model" and number == _METADATA:
+                entry = {n: (a, b) for n, a, b in _fields(content, start, end)}
+                if content[slice(*entry.get(1, (0, 0)))] == b"lometab":
+                    found = entry.get(2)
+    if found is None:
+        raise ModelFileError(
+            "this is an ONNX model, but none that lometab exported: it has no metadata "
+            "named lometab"
+        )
+    return found
+
+
+def _fields(content: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Number, begin and end of each field of the message in content[start:end]."""
+    while start < end:
+        key, start = _varint(content, start)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:
+            _, stop = _varint(content, start)
+        elif wire_type == 2:
+            size, start = _varint(content, start)
+            stop = start + size
+        elif wire_type in (1, 5):
+            stop = start + (8 if wire_type == 1 else 4)
+        else:
+            raise ModelFileError(_CUT_SHORT)
+        if stop > end:
+            raise ModelFileError(_CUT_SHORT)
+        yield number, start, stop
+        start = stop
+
+
+def _varint(content: bytes, start: int) -> tuple[int, int]:
+    """A number in seven bits a byte, lowest first, and the place behind it."""
+    value = 0
+    for i, byte in enumerate(content[start : start + 10]):
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, start + i + 1
+    raise ModelFileError(_CUT_SHORT)
+
+
+_CUT_SHORT = "the file is no whole ONNX file: it was cut short or damaged"
