@@ -7,7 +7,6 @@ from typing import Annotated, TypeVar
 
 import sqlalchemy as sa
 from fastapi import Depends, Path
-from lometab.predictor import Predictor
 from sqlalchemy.orm import Session
 
 from app import blobs
@@ -15,6 +14,7 @@ from app.db import get_read_session, get_session
 from app.errors import NotFound
 from app.models import DEFAULT_WORKSPACE, Job, TrainedModel
 from app.settings import Settings, get_settings
+from lometab.predictor import Predictor
 
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 SessionDep = Annotated[Session, Depends(get_session)]
@@ -71,7 +71,7 @@ class Predictors:
         self._loading: dict[str, threading.Lock] = {}
 
     def get(self, model: TrainedModel) -> Predictor:
-        """The model's predictor; of many that ask at once, one loads and others wait."""
+        """The model's predictor; of many who ask at once, one loads, others wait."""
         with self._lock:
             if model.id in self._loaded:
                 self._loaded.move_to_end(model.id)

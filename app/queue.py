@@ -51,8 +51,11 @@ def _transport_options(settings: Settings) -> dict[str, object]:
 celery = make_celery(get_settings())
 
 
-def enqueue_training(job_id: str, queue: str) -> bool:
-    """Ring the bell for a committed job; if the broker is down, a sweep will ring."""
+def enqueue_training(job_id: str | None, queue: str) -> bool:
+    """Ring the bell for a committed job, or for any that waits.
+
+    If the broker is down the job is not lost: a sweep will ring.
+    """
     try:
         celery.send_task("train", args=[job_id], queue=queue, retry=False)
     except (OperationalError, OSError) as error:

@@ -1,7 +1,7 @@
 """Request and response bodies. Bodies out have no defaults: every field is there."""
 
+import datetime as dt
 from dataclasses import fields
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -99,9 +99,9 @@ class JobRead(BaseModel):
         description="The kind of each column as it is used, or why it is ignored."
     )
     error: JobError | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
+    created_at: dt.datetime
+    started_at: dt.datetime | None
+    finished_at: dt.datetime | None
     links: dict[str, str]
 
 
@@ -118,7 +118,7 @@ class ModelRead(BaseModel):
     categorical: list[str]
     datetime: list[str]
     onnx_sha256: str
-    created_at: datetime
+    created_at: dt.datetime
     links: dict[str, str]
 
 

@@ -72,3 +72,13 @@ class Settings(BaseSettings):
 @cache
 def get_settings() -> Settings:
     return Settings()
+
+
+def override_settings(**changes: object) -> Settings:
+    """Settings from a command line, for this process and its children.
+
+    To be called before anything reads the settings.
+    """
+    os.environ.update(get_settings().environment(**changes))
+    get_settings.cache_clear()
+    return get_settings()

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fastapi import Request
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import Invalid, TooLarge, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 MAX_FIELD_BYTES = 2**20
 _IN_MEMORY = 2**20
@@ -73,7 +76,7 @@ class _Parts:
         self.headers: dict[bytes, bytes] = {}
         self.name: str | None = None
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> "MultipartCallbacks":
         return {
             "on_part_begin": self.on_part_begin,
             "on_header_field": self.on_header_field,

@@ -7,12 +7,12 @@ import numpy as np
 import orjson
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
-from lometab.predictor import Prediction, Predictor
 
 from app import blobs
 from app.deps import ModelDep, PredictorsDep, SettingsDep
 from app.errors import TooLarge
 from app.schemas import ModelRead, PredictRequest, Problem
+from lometab.predictor import Prediction, Predictor
 
 router = APIRouter(prefix="/models", tags=["models"])
 

@@ -1,0 +1,129 @@
+"""`python -m worker.train JOB ATTEMPT`: the process that imports torch and trains.
+
+It knows no database. Its spec comes as one line of JSON on standard input, which stays
+open while the supervisor lives; what it makes goes into the working directory; what it
+has to say goes line by line to standard output:
+
+    {"phase": "training"}
+    {"progress": {"epoch": 3, ...}}
+    {"error": {"code": "diverged", "message": "..."}}
+"""
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from worker.lifeline import die_with_parent, watch_stdin
+
+DATA = "data.csv"
+ONNX = "model.onnx"
+REPORTS = "reports.json"
+
+
+def main() -> int:
+    spec = json.loads(sys.stdin.buffer.readline())
+    die_with_parent(spec["supervisor"])
+    watch_stdin(lambda: os._exit(1))
+    # Our lines go to the pipe; whatever a library prints goes to standard error.
+    pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+
+    def say(**message: Any) -> None:
+        pipe.write(json.dumps(message) + "\n")
+
+    try:
+        run(spec, Path.cwd(), say)
+    except BaseException as error:  # whatever it is, the supervisor is told
+        traceback.print_exc()
+        say(error={"code": _code(error), "message": _message(error)})
+        return 1
+    return 0
+
+
+def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
+    """Train, export, evaluate; leave the model and its reports in the folder."""
+    import torch
+
+    from lometab.config import TrainConfig
+    from lometab.data import Schema, features, read_csv, target
+    from lometab.ensemble import train_ensemble
+    from lometab.export import check_onnx, to_onnx
+    from lometab.predictor import Predictor
+    from lometab.report import evaluate
+    from lometab.splits import Split, split_rows
+    from lometab.train import Progress
+
+    torch.set_num_threads(spec["threads"])
+    config = TrainConfig(**spec["config"]["hyperparameters"])
+    schema = Schema.from_dict(spec["schema"])
+    table = read_csv((folder / DATA).read_bytes())
+    parts = split_rows(table, schema, Split(**spec["config"]["split"]))
+
+    def on_epoch(progress: Progress) -> None:
+        end = config.max_epochs
+        if config.patience is not None:
+            end = min(end, progress.best_epoch + config.patience)
+        pace = progress.seconds / progress.epoch
+        eta = max(0.0, (end - progress.epoch) * pace)
+        say(progress={**asdict(progress), "eta_seconds": round(eta, 1)})
+
+    say(phase="training")
+    ensemble = train_ensemble(
+        table, schema, parts, config, device=spec["device"], on_epoch=on_epoch
+    )
+
+    say(phase="exporting")
+    x_num, x_cat = features(table, schema)
+    content = to_onnx(ensemble, metadata={"dataset_sha256": spec["dataset_sha256"]})
+    sample = parts["train"][:1000]
+    check_onnx(ensemble, content, x_num[sample], x_cat[sample])
+    (folder / ONNX).write_bytes(content)
+
+    say(phase="evaluating")
+    reports = evaluate(
+        Predictor(content),
+        x_num,
+        x_cat,
+        target(table, schema),
+        parts,
+        config=config,
+        history=[asdict(progress) for progress in ensemble.fit.history],
+    )
+    reports["report"]["training"] = {
+        "best_epoch": ensemble.fit.best_epoch,
+        "best_score": ensemble.fit.best_score,
+        "epochs": len(ensemble.fit.history),
+        "seconds": ensemble.fit.seconds,
+    }
+    (folder / REPORTS).write_text(json.dumps(reports), encoding="utf-8")
+
+
+def _code(error: BaseException) -> str:
+    from lometab.errors import DataError, ExportMismatch, TrainingDiverged
+
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "out_of_memory"
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
+        return "out_of_memory"
+    codes = {
+        DataError: "bad_data",
+        TrainingDiverged: "diverged",
+        ExportMismatch: "export_mismatch",
+    }
+    return next((c for kind, c in codes.items() if isinstance(error, kind)), "internal")
+
+
+def _message(error: BaseException) -> str:
+    from lometab.errors import LoMETabError
+
+    if isinstance(error, LoMETabError):
+        return str(error)
+    return f"{type(error).__name__}: {str(error)[:500]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
