@@ -134,6 +134,7 @@ def _flat_input(graph: _Graph, preprocessor: Preprocessor, model: LoMETab) -> st
         x = _features(graph, preprocessor.features_)
         x = _fill_missing(graph, x, preprocessor.medians_)
         x = _interpolate(graph, x, preprocessor.quantiles_, preprocessor.scores_)
+        x = graph.add("Cast", x, to=TensorProto.FLOAT)
         parts.append(_embed(graph, x, model))
     if preprocessor.categories_:
         parts.append(_one_hot(graph, preprocessor.categories_))
@@ -183,7 +184,7 @@ def _fill_missing(graph: _Graph, x: str, medians: list[float]) -> str:
 def _interpolate(
     graph: _Graph, x: str, quantiles: list[Float], scores: list[Float]
 ) -> str:
-    """`np.interp` of every feature, to the bit, in double; then float32: (N, F).
+    """`np.interp` of every feature, in double and to the bit: (N, F) -> (N, F).
 
     The quantiles of a feature are laid out as a square. Comparing x with the first
     number of every line finds its line, comparing it with that line finds its place.
@@ -211,8 +212,7 @@ def _interpolate(
     slope = graph.add("Div", _differences(graph, level), _differences(graph, left))
     x = graph.add("Sub", x, graph.add("Gather", left, index))
     x = graph.add("Mul", graph.add("Gather", slope, index), x)
-    x = graph.add("Add", x, graph.add("Gather", level, index))
-    return graph.add("Cast", x, to=TensorProto.FLOAT)
+    return graph.add("Add", x, graph.add("Gather", level, index))
 
 
 def _fill_up(values: Float, size: int, filler: float) -> Float:
