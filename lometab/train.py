@@ -25,6 +25,8 @@ _MAX_GRAD_NORM = 1.0
 # Numbers in the widest activation of an evaluation batch: 64 MiB in float32.
 _MAX_ACTIVATION = 2**24
 _MIN_PROBABILITY = 1e-12
+# A constant answer has a loss of about one; a run that never got below this is none.
+_HOPELESS_LOSS = 1000.0
 _CHECKPOINT_VERSION = 1
 
 
@@ -255,8 +257,8 @@ def _batches(n: int, config: TrainConfig, device: torch.device) -> Iterator[Tens
     yield from torch.split(order, config.batch_size)
 
 
-def _is_better(score: float, best: float, task: Task) -> bool:
-    return score < best if task == "regression" else score > best
+def _is_better(value: float, best: float, task: Task) -> bool:
+    return value < best if task == "regression" else value > best
 
 
 def _diverged(what: str, epoch: int, config: TrainConfig) -> TrainingDiverged:
@@ -318,7 +320,8 @@ def fit(
         resume: where an earlier run with the same arguments is to be taken up.
 
     Raises:
-        TrainingDiverged: the loss or the outputs stopped being finite numbers.
+        TrainingDiverged: the loss, the gradient or the outputs are no finite numbers,
+            or the loss was absurdly large in all epochs.
     """
     if len(train.y) == 0 or len(val.y) == 0:
         raise ValueError(
@@ -373,7 +376,7 @@ def fit(
         checkpoint_due = time.perf_counter() + checkpoint_seconds
         for epoch in range(len(history) + 1, config.max_epochs + 1):
             model.train()
-            total = torch.zeros((), device=place)
+            total, max_norm = torch.zeros(2, device=place)
             for rows in _batches(len(y), config, place):
                 with torch.autocast(place.type, amp_dtype, enabled=is_cuda):
                     outputs = model(x_num[rows], x_cat[rows])  # (B, K, D_out)
@@ -381,13 +384,18 @@ def fit(
                 optimizer.zero_grad()
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 scaler.unscale_(optimizer)
-                nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRAD_NORM)
+                norm = nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRAD_NORM)
                 scaler.step(optimizer)
                 scaler.update()
                 total += loss.detach() * len(rows)
-            train_loss = total.item() / len(y)  # the only wait for the device
+                max_norm = torch.maximum(max_norm, norm)
+            train_loss = total.item() / len(y)  # the first wait for the device
             if not math.isfinite(train_loss):
                 raise _diverged(f"The loss became {train_loss}", epoch, config)
+            # Clipping turns infinite gradients into none: nothing is learned any more.
+            # (The scaler tries scales that are too large, on purpose.)
+            if not max_norm.isfinite() and not scaler.is_enabled():
+                raise _diverged(f"The gradient became {max_norm}", epoch, config)
 
             outputs = predict(model, x_num_val, x_cat_val)
             if not outputs.isfinite().all():
@@ -420,6 +428,11 @@ def fit(
                 )
                 checkpoint_due = time.perf_counter() + checkpoint_seconds
 
+    last = history[-1]
+    variance = y.var(correction=0).item() if task == "regression" else 1.0
+    hopeless = _HOPELESS_LOSS * max(1.0, variance)
+    if min(p.train_loss for p in history) > hopeless and not is_stopped:
+        raise _diverged(f"The loss still was {last.train_loss:.3g}", last.epoch, config)
     model.load_state_dict(best)
     return Fit(
         model=model.cpu().eval(),
