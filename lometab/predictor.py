@@ -7,7 +7,7 @@ to columns, and the look into a file before ONNX Runtime opens it.
 import difflib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -145,10 +145,10 @@ class Predictor:
                 frame or table with named columns, such as those of pandas, polars and
                 pyarrow.
         """
-        table = _columns(rows)
-        names = [*self.numeric, *self.categorical]
-        warnings = self._compare_names(table, names, missing_columns)
-        n_rows = _count_rows(table)
+        names, table, n_rows = _columns(rows, {*self.numeric, *self.categorical})
+        if n_rows == 0:
+            raise DataError("there are no rows to predict")
+        warnings = self._compare_names(names, missing_columns)
         absent = [None] * n_rows
         x_num = np.empty((n_rows, len(self.numeric)), dtype=np.float64)
         for i, name in enumerate(self.numeric):
@@ -172,7 +172,7 @@ class Predictor:
             rows = slice(start, start + _MAX_ROWS)
             inputs: dict[str, Array] = {}
             if self.numeric:
-                inputs["numeric"] = x_num[rows]
+                inputs["numeric"] = np.ascontiguousarray(x_num[rows], np.float64)
             if self.categorical:
                 inputs["categorical"] = x_cat[rows]
             mean[rows], members[rows] = self._session.run(["mean", "members"], inputs)
@@ -224,19 +224,20 @@ class Predictor:
         percent = round(100 * coverage)
         if not 1 <= percent <= 99 or abs(100 * coverage - percent) > 1e-6:
             raise ValueError(
-                f"coverage must be in whole hundredths, 0.01 to 0.99, however: "
+                "coverage must be in whole hundredths, 0.01 to 0.99, however: "
                 f"{coverage=}"
             )
         quantile = quantiles[percent - 1]  # null: validation was too small to tell
         return float("inf") if quantile is None else float(quantile)
 
     def _compare_names(
-        self, table: Mapping[str, Any], names: list[str], missing_columns: str
+        self, names: Collection[str], missing_columns: MissingColumns
     ) -> list[str]:
         """Warnings about columns; DataError if some are absent and may not be."""
-        absent = [name for name in names if name not in table]
-        known = {*names, self.target, *self.metadata["ignored"]}
-        extra = [name for name in table if name not in known]
+        known = [*self.numeric, *self.categorical]
+        absent = [name for name in known if name not in names]
+        unused = {*known, self.target, *self.metadata["ignored"]}
+        extra = [name for name in names if name not in unused]
         if absent and missing_columns == "error":
             raise _absent_columns(absent, extra)
         warnings = [
@@ -244,12 +245,7 @@ class Predictor:
             for name in absent
         ]
         if extra:
-            warnings.append(
-                f"{len(extra)} columns are not used, the model does not know them: "
-                f"{_listed(extra)}"
-                if len(extra) > 1
-                else f"column {extra[0]!r} is not used, the model does not know it"
-            )
+            warnings.append(f"columns not used: {_listed(extra)}")
         return warnings
 
     def _replace_unseen_(self, texts: NDArray[np.object_], column: int) -> list[str]:
@@ -299,24 +295,37 @@ def _open_session(
 # Rows to columns
 
 
-def _columns(rows: Any) -> Mapping[str, Any]:
-    """The cells of each column by its name."""
-    if isinstance(rows, Mapping):
-        return {name: _cells(rows[name], name) for name in rows}
+def _columns(
+    rows: Any, wanted: Collection[str]
+) -> tuple[Collection[str], dict[str, Any], int]:
+    """The names of all columns, cells of those that are wanted, the number of rows."""
     if isinstance(rows, list | tuple):
-        return _from_records(rows)
-    names = getattr(rows, "column_names", None)  # pyarrow: its `columns` has no names
-    if names is None:
+        return _from_records(rows, wanted)
+    names = rows if isinstance(rows, Mapping) else getattr(rows, "column_names", None)
+    if names is None:  # not pyarrow's, whose `columns` are not names
         names = getattr(rows, "columns", None)
     if names is None:
         raise DataError(
             "rows must be a list of records, a dict of columns or a frame, however: "
             f"{type(rows).__name__}"
         )
-    return {str(name): _cells(rows[name], str(name)) for name in names}
+    names = [*names]
+    known = [name for name in names if name in wanted] or names[:1]
+    table = {name: _cells(rows[name], name) for name in known}
+    n_rows = len(table[known[0]]) if known else 0
+    for name, column in table.items():
+        if len(column) != n_rows:
+            raise DataError(
+                f"all columns must have as many cells, however {known[0]!r} has "
+                f"{n_rows} and {name!r} has {len(column)}",
+                column=name,
+            )
+    return names, table, n_rows
 
 
-def _from_records(rows: Sequence[Any]) -> dict[str, list[Any]]:
+def _from_records(
+    rows: Sequence[Any], wanted: Collection[str]
+) -> tuple[Collection[str], dict[str, Any], int]:
     names: dict[str, None] = {}
     for i, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
@@ -325,21 +334,20 @@ def _from_records(rows: Sequence[Any]) -> dict[str, list[Any]]:
                 f"is {_clip(repr(row))}"
             )
         names.update(dict.fromkeys(row))
-    return {name: [row.get(name) for row in rows] for name in names}
+    table = {name: [row.get(name) for row in rows] for name in names if name in wanted}
+    return names, table, len(rows)
 
 
 def _cells(column: Any, name: str) -> Any:
     """A column's cells as a list or an array; missing ones as None or NaN."""
+    if isinstance(column, list | tuple):
+        return column
     if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__len__"):
         raise DataError(
             f"column {name!r} must be a list of cells, however it is "
-            f"{_clip(repr(column))}; give one row as a list of one record",
+            f"{_clip(repr(column))}; one row is a list of one record",
             column=name,
         )
-    if isinstance(column, list | tuple):
-        return column
-    if hasattr(column, "notna"):  # pandas has four spellings of missing
-        column = column.astype(object).where(column.notna(), None)
     array = np.asarray(column)
     if array.ndim != 1:
         raise DataError(
@@ -349,22 +357,11 @@ def _cells(column: Any, name: str) -> Any:
     if array.dtype.kind == "M":
         seconds = array.astype("datetime64[us]").astype(np.float64) / 1e6
         return np.where(np.isnat(array), np.nan, seconds)
+    if array.dtype.kind == "O" and hasattr(column, "notna"):
+        # pandas has several objects that mean missing, and some cannot be compared.
+        array = array.copy()
+        array[~np.asarray(column.notna())] = None
     return array
-
-
-def _count_rows(table: Mapping[str, Any]) -> int:
-    lengths = {name: len(column) for name, column in table.items()}
-    n_rows = next(iter(lengths.values()), 0)
-    for name, length in lengths.items():
-        if length != n_rows:
-            raise DataError(
-                f"all columns must have one length, however {next(iter(table))!r} has "
-                f"{n_rows} cells and {name!r} has {length}",
-                column=name,
-            )
-    if n_rows == 0:
-        raise DataError("there are no rows to predict")
-    return n_rows
 
 
 def _refuse_infinite(values: NDArray[np.float64], name: str) -> None:
