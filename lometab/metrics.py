@@ -200,9 +200,8 @@ def brier(y: ArrayLike, mean: ArrayLike) -> float:
     # Not scikit-learn's: it warns of float32 probabilities, whose sums are off by 1e-7,
     # and takes more than two classes only since 1.7. The same goes for its log_loss.
     y, mean = _check_classified(y, mean)
-    error = mean.copy()
-    error[np.arange(len(y)), y] -= 1.0
-    return float((error**2).sum(axis=1).mean())
+    truth = np.eye(mean.shape[1])[y]  # (N, C)
+    return float(((mean - truth) ** 2).sum(axis=1).mean())
 
 
 def nll(y: ArrayLike, mean: ArrayLike) -> float:
@@ -546,13 +545,12 @@ def _check_numbers(name: str, value: ArrayLike, shape: str) -> FloatArray:
 def _check_probabilities(name: str, value: ArrayLike, shape: str) -> Array:
     """The array in its own dtype: (N, K, C) can be large, its users cast by chunks."""
     array = _check_shape(name, value, shape)
-    n_classes = array.shape[-1]
-    if n_classes < 2:
+    if array.shape[-1] < 2:
         raise ValueError(
             f"{name} must have a probability for each of two or more classes, however: "
             f"{name}.shape={array.shape}"
         )
-    sums = array @ np.ones(n_classes, dtype=np.result_type(array, np.float32))
+    sums = np.einsum("...c->...", array, dtype=np.float64)
     # Wide enough for rounding, float16's too, and still tells logits and swapped axes;
     # NaN fails it as well.
     if not (array.min() > -1e-6 and sums.min() > 0.99 and sums.max() < 1.01):

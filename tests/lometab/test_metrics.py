@@ -88,6 +88,7 @@ def test_pairwise_kl(example: Classified) -> None:
     matrix = metrics.pairwise_kl(members)
     np.testing.assert_allclose(matrix, expected, rtol=1e-9, atol=1e-12)
     assert (matrix == matrix.T).all() and (np.diag(matrix) == 0).all()
+    assert (matrix >= 0).all()
     pairs = [expected[i, j] for i, j in combinations(range(k), 2)]
     mean = sum(pairs) / len(pairs) if pairs else None
     assert metrics.mean_over_pairs(matrix) == close(mean)
@@ -115,7 +116,8 @@ def test_pairwise_kl_of_nearly_identical_members_is_not_rounding_error() -> None
     step = np.array([1e-9, -1e-9])
     expected = 0.5 * sum(2e-9 * 2e-9 / p)  # second order; the third cancels
     members = np.tile([p - step, p + step], (1000, 1, 1))
-    assert metrics.pairwise_kl(members)[0, 1] == pytest.approx(expected, rel=1e-6)
+    value = metrics.pairwise_kl(members)[0, 1]
+    assert value == pytest.approx(expected, rel=1e-6, abs=0)
 
 
 def test_opposite_certain_members_differ_by_the_log_of_the_clip() -> None:
@@ -311,10 +313,12 @@ def test_a_confidence_written_in_decimals_is_on_its_edge(
     assert bins[m]["count"] == 1
 
 
-def test_a_confidence_that_float32_rounds_above_one_is_in_the_last_bin() -> None:
+def test_a_probability_that_float32_rounds_above_one_counts_as_one() -> None:
     mean = np.array([[np.nextafter(np.float32(1), np.float32(2)), 0]], dtype=np.float32)
     last = metrics.reliability_bins([0], mean)[-1]
     assert (last["count"], last["confidence"]) == (1, 1.0)
+    assert metrics.nll([0], mean) == 0
+    assert metrics.predictive_entropy(mean) == 0
 
 
 def test_bins_cover_zero_to_one() -> None:
@@ -370,6 +374,8 @@ def test_entropy_between_certain_and_uniform() -> None:
     assert entropy[1] == close(log(3))
     opposite = [[[1.0, 0.0], [0.0, 1.0]]]
     assert metrics.mutual_information(opposite) == close(log(2))
+    same = metrics.mutual_information(np.repeat(random_members(99, 1, 4), 3, axis=1))
+    assert (same >= 0).all() and same.max() < 1e-15
 
 
 @some_examples
@@ -550,6 +556,7 @@ def test_chunks_do_not_show(
     whole = metric(members)
     for size in (1, 50):
         monkeypatch.setattr(metrics, "_CHUNK_SIZE", size)
+        monkeypatch.setattr(metrics, "_PRODUCT_SIZE", size)
         np.testing.assert_allclose(metric(members), whole, rtol=1e-12)
 
 
@@ -576,6 +583,14 @@ def test_one_row_and_absent_classes() -> None:
     assert metrics.auroc([1], [[0.4, 0.6]]) is None
     assert metrics.r2([1.0], [1.0]) is None
     assert (metrics.rmse([1.0], [3.0]), metrics.mae([1.0], [3.0])) == (2, 2)
+
+
+def test_many_classes() -> None:
+    members = np.eye(300)[[[0, 256], [299, 299], [44, 299]]]  # (3, 2, 300)
+    assert metrics.pairwise_disagreement(members)[0, 1] == close(2 / 3)
+    assert metrics.disagreement(members).tolist() == [1, 0, 1]
+    assert metrics.accuracy([256, 299, 299], members[:, 1]) == 1
+    assert metrics.brier([0, 299, 299], members[:, 1]) == close(2 / 3)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -615,7 +630,9 @@ MEAN = MEMBERS.mean(axis=1)
         (lambda: metrics.pairwise_kl(MEMBERS[:0]), r"not be empty.*\(0, 3, 2\)"),
         (lambda: metrics.pairwise_kl(MEMBERS[..., :1]), "two or more classes"),
         (lambda: metrics.pairwise_kl(MEMBERS.swapaxes(1, 2)), "sum 1 over the last"),
-        (lambda: metrics.pairwise_kl(MEMBERS * 3 - 1), "probabilities"),
+        (lambda: metrics.pairwise_kl(MEMBERS * 3 - 1), "probabilities.*min=-"),
+        (lambda: metrics.pairwise_kl(MEMBERS / 2), "from 0.[45].* to 0.5"),
+        (lambda: metrics.pairwise_kl(MEMBERS * 2), "from [12].* to 2.0"),
         (lambda: metrics.disagreement(np.full((1, 2, 2), np.nan)), "min=nan"),
         (lambda: metrics.mean_over_pairs(MEAN), r"shape \(K, K\).*\(4, 2\)"),
         (lambda: metrics.ambiguity(MEMBERS), r"shape \(N, K\).*\(4, 3, 2\)"),
