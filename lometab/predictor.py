@@ -348,6 +348,8 @@ def _cells(column: Any, name: str) -> Any:
             f"{_clip(repr(column))}; one row is a list of one record",
             column=name,
         )
+    if str(getattr(column, "type", "")).startswith("dictionary"):
+        return column.to_pylist()  # as an array of pyarrow's, its nulls would be lost
     array = np.asarray(column)
     if array.ndim != 1:
         raise DataError(
