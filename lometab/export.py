@@ -439,14 +439,7 @@ def check_onnx(
     Returns: the worst error of the file.
     """
     x_num, x_cat = _gate_rows(x_num, x_cat)
-    scores, codes = ensemble.preprocessor.transform(x_num, x_cat)
-    exact = _answer(
-        ensemble,
-        copy.deepcopy(ensemble.fit.model).double(),
-        _exact_scores(ensemble.preprocessor, x_num),
-        codes,
-    )
-    rounded = _answer(ensemble, ensemble.fit.model, scores, codes)
+    exact, rounded = _references(ensemble, x_num, x_cat)
     unit = ensemble.preprocessor.y_std_  # 1 for classification
     tolerance = max(1e-5, 10 * _distance(rounded, exact) / unit)
     predictor = Predictor(content)
@@ -485,6 +478,21 @@ def _gate_rows(
     )
 
 
+Answer = tuple[NDArray[Any], NDArray[Any]]
+"""`mean` and `members`."""
+
+
+def _references(
+    ensemble: Ensemble, x_num: Float, x_cat: NDArray[np.object_]
+) -> tuple[Answer, Answer]:
+    """What torch answers in float64, and in float32."""
+    preprocessor, model = ensemble.preprocessor, ensemble.fit.model
+    scores, codes = preprocessor.transform(x_num, x_cat)
+    exact_scores = _exact_scores(preprocessor, x_num)
+    exact = _answer(ensemble, copy.deepcopy(model).double(), exact_scores, codes)
+    return exact, _answer(ensemble, model, scores, codes)
+
+
 def _exact_scores(preprocessor: Preprocessor, x_num: Float) -> Float:
     """The scores of `Preprocessor.transform` before they are rounded to float32."""
     scores = np.empty((len(x_num), len(preprocessor.features_)))
@@ -493,10 +501,6 @@ def _exact_scores(preprocessor: Preprocessor, x_num: Float) -> Float:
         x = np.where(np.isnan(x), preprocessor.medians_[i], x)
         scores[:, i] = np.interp(x, preprocessor.quantiles_[i], preprocessor.scores_[i])
     return scores
-
-
-Answer = tuple[NDArray[Any], NDArray[Any]]
-"""`mean` and `members`."""
 
 
 def _answer(

@@ -1,10 +1,14 @@
 """The exported file answers as torch does, stays small, and tells what it is."""
 
+import gzip
 import json
+import subprocess
+import venv
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -18,9 +22,9 @@ from onnx import TensorProto, helper
 
 import lometab
 from lometab import export
-from lometab.config import TrainConfig
-from lometab.data import Schema
-from lometab.ensemble import Ensemble
+from lometab.config import TrainConfig, from_preset
+from lometab.data import Schema, features, infer_schema, read_csv
+from lometab.ensemble import Ensemble, train_ensemble
 from lometab.errors import ExportMismatch
 from lometab.export import check_onnx, to_onnx
 from lometab.nn import LoMETab, compute_bins
@@ -424,3 +428,91 @@ def test_metadata_of_the_caller_is_checked() -> None:
         to_onnx(ensemble, metadata={"task": "x", "k": 3})
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_onnx(ensemble, metadata={"best": float("nan")})
+
+
+# The round trip
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+TARGETS = {
+    "adult.csv.gz": "income",
+    "bank_marketing.csv.gz": "y",
+    "california.csv.gz": "MedHouseVal",
+    "churn.csv": "Exited",
+    "diamonds.csv.gz": "price",
+    "phoneme.csv": "Class",
+    "titanic.csv": "Survived",
+    "wine_quality.csv": "quality",
+}
+
+
+def documented_reader() -> str:
+    page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
+    return page.partition("```python\n")[2].partition("```")[0]
+
+
+def test_the_documented_reader_is_short() -> None:
+    lines = [line for line in documented_reader().splitlines() if line]
+    assert lines[0].startswith("import")
+    assert len(lines) <= 20
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with onnxruntime and numpy, and nothing else."""
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, symlinks=True)
+    python = home / "bin" / "python"
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = subprocess.check_output([python, "-c", code], text=True).strip()
+    for module in (np, onnxruntime):
+        source = Path(module.__file__).parent
+        for folder in (source, source.with_name(f"{source.name}.libs")):
+            if folder.exists():
+                (Path(packages) / folder.name).symlink_to(folder)
+    done = subprocess.run([python, "-c", "import torch"], capture_output=True)
+    assert done.returncode != 0
+    return python
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_raw_text_is_answered_elsewhere_as_by_torch(
+    name: str, bare_python: Path, tmp_path: Path
+) -> None:
+    if not (SHARED / name).exists():
+        pytest.skip(f"the shared data set {name} is not here")
+    raw = (SHARED / name).read_bytes()
+    raw = gzip.decompress(raw) if name.endswith(".gz") else raw
+    table = read_csv(raw)
+    schema = infer_schema(table, target=TARGETS[name])
+    n = len(table[schema.target])
+    rows = np.random.default_rng(0).permutation(n)
+    train, val, test = np.split(rows, [n // 2, n * 3 // 4])
+    parts = {"train": train, "val": val, "test": test}
+    config = from_preset("fast", max_epochs=2, batch_size=1024)
+    ensemble = train_ensemble(table, schema, parts, config)
+    x_num, x_cat = features(table, schema)
+    content = to_onnx(ensemble)
+    check_onnx(ensemble, content, x_num[train], x_cat[train])
+
+    lines = raw.decode().splitlines()
+    chosen = [lines[0], *(lines[1 + i] for i in test)]
+    (tmp_path / "model.onnx").write_bytes(content)
+    (tmp_path / "rows.csv").write_text("\n".join(chosen), encoding="utf-8")
+    program = documented_reader() + dedent(
+        """
+        import onnxruntime
+        session = onnxruntime.InferenceSession("model.onnx")
+        inputs = read_inputs("rows.csv", session)
+        mean, members = session.run(["mean", "members"], inputs)
+        np.savez("answer.npz", mean=mean, members=members)
+        """
+    )
+    subprocess.run([bare_python, "-I", "-c", program], cwd=tmp_path, check=True)
+    answer = np.load(tmp_path / "answer.npz")
+
+    exact, rounded = export._references(ensemble, x_num[test], x_cat[test])
+    unit = ensemble.preprocessor.y_std_
+    error = export._distance((answer["mean"], answer["members"]), exact) / unit
+    assert error <= max(1e-5, 10 * export._distance(rounded, exact) / unit)
