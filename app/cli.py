@@ -15,7 +15,12 @@ from typing import Annotated
 import typer
 import uvicorn
 
-from app.settings import Settings, get_settings, override_settings
+from app.settings import (
+    Settings,
+    configure_logging,
+    get_settings,
+    override_settings,
+)
 from lometab import __version__
 
 log = logging.getLogger(__name__)
@@ -51,9 +56,7 @@ def serve(
     )
     settings = override_settings(data_dir=settings.data_dir.absolute())
     _refuse_open_address(settings.host)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging()
     Server(settings).run()
 
 
@@ -113,9 +116,9 @@ class Server:
         # end, when the worker is still to be stopped.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: self.stopping.set())
-        from app.db import migrate as migrate_database
-
-        migrate_database()
+        if self.settings.exit_with_parent:
+            threading.Thread(target=_follow_parent, daemon=True).start()
+        migrate()
         config = uvicorn.Config(
             "app.main:app",
             host=self.settings.host,
@@ -162,6 +165,13 @@ class Server:
             )
             self.stopping.wait(pause)
             pause = min(2 * pause, 30.0)
+
+
+def _follow_parent() -> None:
+    """Stop as if asked to, once standard input closes: the parent is gone."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

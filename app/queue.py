@@ -1,6 +1,7 @@
 """The Celery instance. A message only rings the bell: the job's row is the truth."""
 
 import logging
+from functools import cache
 
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -10,7 +11,9 @@ from app.settings import Settings, get_settings
 log = logging.getLogger(__name__)
 
 
-def make_celery(settings: Settings) -> Celery:
+@cache
+def get_celery() -> Celery:
+    settings = get_settings()
     celery = Celery("lometab", broker=settings.broker_url or "filesystem://")
     celery.conf.update(
         broker_connection_retry_on_startup=True,
@@ -48,16 +51,13 @@ def _transport_options(settings: Settings) -> dict[str, object]:
     }
 
 
-celery = make_celery(get_settings())
-
-
 def enqueue_training(job_id: str | None, queue: str) -> bool:
     """Ring the bell for a committed job, or for any that waits.
 
     If the broker is down the job is not lost: a sweep will ring.
     """
     try:
-        celery.send_task("train", args=[job_id], queue=queue, retry=False)
+        get_celery().send_task("train", args=[job_id], queue=queue, retry=False)
     except (OperationalError, OSError) as error:
         log.warning(
             "the broker is out of reach; %s waits for a sweep: %s", job_id, error

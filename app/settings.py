@@ -1,6 +1,7 @@
 """The service's settings: the only reader of the environment."""
 
 import json
+import logging
 import os
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,18 @@ class Settings(BaseSettings):
             for name, value in changed.items()
         }
         return {**os.environ, **ours}
+
+
+def configure_logging() -> None:
+    """One format for all our processes; libraries speak up only when it matters."""
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for name in ("app", "worker"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    # It warns that a filesystem broker has no host.
+    logging.getLogger("kombu.connection").setLevel(logging.ERROR)
 
 
 @cache

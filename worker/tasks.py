@@ -16,27 +16,32 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from celery.platforms import SecurityWarning
 from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from sqlalchemy.exc import DBAPIError
 
 from app import blobs, db, jobs
 from app.models import DEFAULT_WORKSPACE, Dataset, Job
-from app.queue import celery, enqueue_training
-from app.settings import Settings, get_settings
+from app.queue import enqueue_training, get_celery
+from app.settings import Settings, configure_logging, get_settings
 from worker.lifeline import watch_stdin
 from worker.train import DATA, ONNX, REPORTS
 
 log = logging.getLogger(__name__)
+# Celery's warning to root is about pickled messages; ours are JSON.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 WORKER_ID = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 KILL_GRACE_SECONDS = 5.0
 PROGRESS_SECONDS = 0.5
 
 stopping = threading.Event()
+celery = get_celery()
 
 
 @celery.task(name="train")  # type: ignore[untyped-decorator]
@@ -304,9 +309,7 @@ def _sweep_for_ever() -> None:
 
 @worker_init.connect  # type: ignore[untyped-decorator]
 def start(**_: object) -> None:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging()
     if get_settings().exit_with_parent:
         watch_stdin(lambda: os.kill(os.getpid(), signal.SIGTERM))
     threading.Thread(target=_sweep_for_ever, name="sweep", daemon=True).start()

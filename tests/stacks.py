@@ -1,0 +1,144 @@
+"""The two ways to run the service, and a running service on either."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import httpx
+import psutil
+import sqlalchemy as sa
+
+from app.db import make_engine
+from tests.servers import Postgres, Redis, wait_until
+
+StackName = Literal["embedded", "production"]
+
+# Short, so that what a test breaks heals while the test waits.
+QUICK = {"LOMETAB_LEASE_SECONDS": "4", "LOMETAB_SWEEP_SECONDS": "1"}
+
+
+class Stack:
+    """A migrated database and an empty broker of its own, for one test."""
+
+    def __init__(
+        self, name: StackName, folder: Path, environment: dict[str, str], url: str
+    ) -> None:
+        self.name = name
+        self.folder = folder
+        self.environment = environment
+        self.url = url
+
+    def query(self, statement: str, **parameters: Any) -> list[Any]:
+        engine = make_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                result = connection.execute(sa.text(statement), parameters)
+                return list(result) if result.returns_rows else []
+        finally:
+            engine.dispose()
+
+
+class Stacks:
+    """Makes stacks: copies of a template that was migrated once."""
+
+    def __init__(self, postgres: Postgres, redis: Redis, folder: Path) -> None:
+        self.postgres = postgres
+        self.redis = redis
+        self.folder = folder
+        self.n_made = 0
+        self.sqlite_template = folder / "template.db"
+
+    def migrate_templates(self) -> None:
+        from app.db import migrate
+
+        with self.postgres.connect() as connection:
+            connection.execute("CREATE DATABASE template_lometab")
+        for url in (
+            self.postgres.url("template_lometab"),
+            f"sqlite:///{self.sqlite_template}",
+        ):
+            engine = make_engine(url)
+            migrate(engine)
+            engine.dispose()
+
+    def make(self, name: StackName) -> Stack:
+        self.n_made += 1
+        folder = self.folder / f"stack-{self.n_made}"
+        folder.mkdir()
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("LOMETAB_")},
+            **QUICK,
+            "LOMETAB_DATA_DIR": str(folder),
+        }
+        if name == "embedded":
+            shutil.copy(self.sqlite_template, folder / "lometab.db")
+            return Stack(name, folder, environment, f"sqlite:///{folder}/lometab.db")
+        database = f"stack_{self.n_made}"
+        with self.postgres.connect() as connection:
+            connection.execute(f"CREATE DATABASE {database} TEMPLATE template_lometab")
+        url = self.postgres.url(database)
+        environment |= {
+            "LOMETAB_DATABASE_URL": url,
+            "LOMETAB_BROKER_URL": self.redis.url(self.n_made % 16),
+        }
+        return Stack(name, folder, environment, url)
+
+
+class Service:
+    """`lometab serve`, or parts of it, as real processes on a stack."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.log: IO[bytes] = (stack.folder / "log").open("ab")
+        self.process = self._start("-m", "app.cli", "serve", "--port", "0")
+        self.client = httpx.Client(base_url=self._read_address(), timeout=60)
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            env={**self.stack.environment, "LOMETAB_EXIT_WITH_PARENT": "true"},
+            stdin=subprocess.PIPE,
+            stdout=self.log,
+            stderr=self.log,
+            start_new_session=True,
+        )
+
+    def read_log(self) -> str:
+        return (self.stack.folder / "log").read_text(errors="replace")
+
+    def _read_address(self) -> str:
+        def find() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.read_log()
+            return re.search(r"http://[\d.]+:\d+", self.read_log())
+
+        address: re.Match[str] = wait_until(find, seconds=60, what="the service starts")
+        return address[0]
+
+    def processes(self) -> list[psutil.Process]:
+        """The service's process and all below it."""
+        parent = psutil.Process(self.process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def find_process(self, word: str) -> psutil.Process | None:
+        for process in self.processes():
+            try:
+                if word in process.cmdline():
+                    return process
+            except psutil.NoSuchProcess:
+                continue
+        return None
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(60)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.log.close()
+        return code

@@ -1,0 +1,293 @@
+"""The whole service as real processes, on both stacks: upload to predict, and faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.conftest import make_csv
+from tests.servers import Redis, wait_until
+from tests.stacks import Service, Stack, Stacks
+
+ROOT = Path(__file__).parents[1]
+TINY = {
+    "k": 4,
+    "rank": 2,
+    "n_blocks": 1,
+    "d_block": 16,
+    "n_bins": 8,
+    "d_embedding": 4,
+    "max_epochs": 3,
+    "batch_size": 32,
+}
+
+pytestmark = pytest.mark.slow
+
+
+def post_job(
+    client: httpx.Client, content: str, target: str = "y", **config: Any
+) -> dict[str, Any]:
+    config = {"target": target, "hyperparameters": TINY, **config}
+    response = client.post(
+        "/jobs",
+        files={"file": ("table.csv", content)},
+        data={"config": json.dumps(config)},
+    )
+    assert response.status_code == 202, response.text
+    job: dict[str, Any] = response.json()
+    return job
+
+
+def wait_for_end(service: Service, job_id: str, seconds: float = 90) -> dict[str, Any]:
+    def read() -> dict[str, Any] | None:
+        job: dict[str, Any] = service.client.get(f"/jobs/{job_id}").json()
+        return job if job["status"] in ("succeeded", "failed") else None
+
+    ended: dict[str, Any] = wait_until(
+        read, seconds=seconds, what=f"{job_id} ends\n{service.read_log()}"
+    )
+    return ended
+
+
+def processes_with_data_in(folder: Path) -> list[str]:
+    """Command lines of the processes that run on a data directory below a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            data_dir = process.environ().get("LOMETAB_DATA_DIR", "")
+            if data_dir.startswith(str(folder)):
+                found.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def test_from_csv_to_prediction(service: Service, table_csv: str) -> None:
+    by_target = {
+        target: post_job(service.client, table_csv, target, columns={other: "ignore"})
+        for target, other in (("y", "label"), ("label", "y"))
+    }
+    jobs = {t: wait_for_end(service, job["id"]) for t, job in by_target.items()}
+    for job in jobs.values():
+        assert job["status"] == "succeeded", job["error"]
+        assert job["attempt"] == 1
+        assert job["progress"]["epoch"] == 3
+
+    rows = [{"size": 9.5, "colour": "red", "weight": 2}, {"size": "1", "colour": None}]
+    diversity = service.client.get(jobs["y"]["links"]["diversity"]).json()
+    assert diversity["k"] == 4
+    assert diversity["ambiguity"]["mean"] > 0
+    assert [each["epoch"] for each in diversity["trajectory"]] == [1, 2, 3]
+    calibration = service.client.get(jobs["y"]["links"]["calibration"]).json()
+    assert calibration["conformal_intervals"]
+    answer = service.client.post(
+        f"/models/{jobs['y']['model_id']}/predict", json={"rows": rows}
+    ).json()
+    assert answer["k"] == 4
+    for each in answer["predictions"]:
+        assert len(each["members"]) == 4
+        assert each["mean"] == pytest.approx(sum(each["members"]) / 4, abs=1e-4)
+        assert each["std"] > 0
+
+    diversity = service.client.get(jobs["label"]["links"]["diversity"]).json()
+    assert diversity["pairwise_kl"]["mean"] > 0
+    assert len(diversity["disagreement"]["matrix"]) == 4
+    calibration = service.client.get(jobs["label"]["links"]["calibration"]).json()
+    assert calibration["n_bins"] == 15
+    assert sum(each["count"] for each in calibration["bins"]) == diversity["n_rows"]
+    answer = service.client.post(
+        f"/models/{jobs['label']['model_id']}/predict", json={"rows": rows}
+    ).json()
+    assert answer["classes"] == ["high", "low"]
+    for each in answer["predictions"]:
+        assert sum(each["mean"]) == pytest.approx(1, abs=1e-5)
+        assert each["label"] == answer["classes"][each["mean"][1] > each["mean"][0]]
+
+    refused = service.client.post(
+        f"/models/{jobs['y']['model_id']}/predict", json={"rows": [{"sise": 1}]}
+    )
+    assert refused.status_code == 422
+    assert "size" in refused.json()["detail"]
+    onnx = service.client.get(f"/models/{jobs['y']['model_id']}/onnx")
+    assert onnx.status_code == 200 and len(onnx.content) > 1000
+
+
+def test_failed_training_is_told(service: Service) -> None:
+    """A learning rate of 1 on huge steps: the job fails with its own code."""
+    job = post_job(
+        service.client,
+        make_csv(400),
+        hyperparameters={**TINY, "lr": 1.0, "sigma_init": 10, "max_epochs": 200},
+    )
+    ended = wait_for_end(service, job["id"])
+    if ended["status"] == "failed":
+        assert ended["error"]["code"] == "diverged", ended["error"]
+        response = service.client.get(f"/jobs/{job['id']}/diversity")
+        assert response.status_code == 409
+        assert response.json()["code"] == "no_report"
+
+
+def test_dead_worker_is_replaced_and_its_job_runs_again(service: Service) -> None:
+    job = post_job(
+        service.client, make_csv(2000), hyperparameters={**TINY, "max_epochs": 200}
+    )
+    worker = wait_until(
+        lambda: service.find_process("worker.tasks"), seconds=30, what="a worker"
+    )
+    child = wait_until(
+        lambda: service.find_process("worker.train"), seconds=60, what="a child"
+    )
+    worker.kill()
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running(), "the training process outlived its worker"
+    ended = wait_for_end(service, job["id"], seconds=180)
+    assert ended["status"] == "succeeded", ended["error"]
+    assert ended["attempt"] == 2
+
+
+def test_killed_training_process_is_a_lost_attempt(service: Service) -> None:
+    job = post_job(
+        service.client, make_csv(2000), hyperparameters={**TINY, "max_epochs": 200}
+    )
+    child = wait_until(
+        lambda: service.find_process("worker.train"), seconds=60, what="a child"
+    )
+    child.kill()
+    ended = wait_for_end(service, job["id"], seconds=180)
+    assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_stopping_leaves_nothing_behind(
+    start_service: Callable[[], Service], stack: Stack, number: signal.Signals
+) -> None:
+    service = start_service()
+    job = post_job(
+        service.client, make_csv(2000), hyperparameters={**TINY, "max_epochs": 500}
+    )
+    wait_until(lambda: service.find_process("worker.train"), seconds=60, what="a child")
+    service.stop(number)
+    wait_until(
+        lambda: not processes_with_data_in(stack.folder),
+        seconds=20,
+        what="all processes end",
+    )
+    if number != signal.SIGKILL:  # an orderly stop gives the job back
+        (row,) = stack.query("SELECT status, lost_attempts FROM jobs")
+        assert tuple(row) == ("queued", 0)
+        assert stack.query("SELECT * FROM workers") == []
+    stack.query(
+        "UPDATE jobs SET config = :config",
+        config=json.dumps({**job["config"], "hyperparameters": TINY}),
+    )
+    again = start_service()
+    assert wait_for_end(again, job["id"], seconds=120)["status"] == "succeeded"
+
+
+def test_broker_down(
+    stacks: Stacks, table_csv: str, request: pytest.FixtureRequest
+) -> None:
+    """202 within 3 s without Redis; the job runs when Redis is back."""
+    stack = stacks.make("production")
+    redis = Redis()
+    request.addfinalizer(redis.remove)
+    stack.environment["LOMETAB_BROKER_URL"] = redis.url()
+    service = Service(stack)
+    request.addfinalizer(service.stop)
+    before = post_job(service.client, table_csv)
+    assert wait_for_end(service, before["id"])["status"] == "succeeded"
+    redis.stop()
+    started_at = time.monotonic()
+    job = post_job(service.client, table_csv)
+    assert time.monotonic() - started_at < 3
+    time.sleep(2)
+    assert service.client.get(f"/jobs/{job['id']}").json()["status"] == "queued"
+    redis.start()
+    assert wait_for_end(service, job["id"])["status"] == "succeeded"
+
+
+def test_broker_folder_away(
+    stacks: Stacks, table_csv: str, request: pytest.FixtureRequest
+) -> None:
+    """The same for the folders of the embedded default."""
+    stack = stacks.make("embedded")
+    service = Service(stack)
+    request.addfinalizer(service.stop)
+    wait_until(
+        lambda: stack.query("SELECT * FROM workers"), seconds=30, what="a worker"
+    )
+    messages = stack.folder / "broker" / "messages"
+    messages.rename(messages.with_name("away"))
+    started_at = time.monotonic()
+    job = post_job(service.client, table_csv)
+    assert time.monotonic() - started_at < 3
+    if not messages.exists():
+        messages.with_name("away").rename(messages)
+    assert wait_for_end(service, job["id"])["status"] == "succeeded"
+
+
+def test_500_jobs_from_20_clients(service: Service, stack: Stack) -> None:
+    worker = wait_until(
+        lambda: service.find_process("worker.tasks"), seconds=30, what="a worker"
+    )
+    worker.suspend()  # the question is whether any is lost, not how fast they train
+    tables = [make_csv(40, seed=i) for i in range(5)]
+
+    def post_25(client_number: int) -> list[str]:
+        with httpx.Client(base_url=service.client.base_url, timeout=60) as client:
+            return [
+                post_job(client, tables[(client_number + i) % 5])["id"]
+                for i in range(25)
+            ]
+
+    with ThreadPoolExecutor(20) as pool:
+        ids = [id_ for ids in pool.map(post_25, range(20)) for id_ in ids]
+    assert len(set(ids)) == 500
+    rows = stack.query("SELECT id, dataset_id FROM jobs")
+    assert Counter(id_ for id_, _ in rows) == Counter(ids)
+    assert len({dataset for _, dataset in rows}) == 5
+    assert stack.query("SELECT count(*) FROM datasets") == [(5,)]
+    worker.resume()
+    wait_until(
+        lambda: (
+            stack.query("SELECT count(*) FROM jobs WHERE status = 'succeeded'")[0][0]
+            >= 2
+        ),
+        seconds=90,
+        what="jobs run",
+    )
+
+
+@pytest.mark.parametrize("after_seconds", [0.2, 1.0, 2.5, 6.0, 9.0])
+def test_interrupted_demo_leaves_nothing_behind(
+    tmp_path: Path, after_seconds: float
+) -> None:
+    """Ctrl-C: the whole foreground process group gets SIGINT."""
+    demo = subprocess.Popen(
+        [sys.executable, "examples/demo.py"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(after_seconds)
+    os.killpg(demo.pid, signal.SIGINT)
+    assert demo.wait(30) in (130, 1, -signal.SIGINT, 0)
+    wait_until(
+        lambda: not processes_with_data_in(tmp_path),
+        seconds=20,
+        what="all processes end",
+    )
+    assert list(tmp_path.iterdir()) == []
