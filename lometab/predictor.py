@@ -7,6 +7,7 @@ to columns, and the look into a file before ONNX Runtime opens it.
 import difflib
 import hashlib
 import json
+import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -331,7 +332,7 @@ def _from_records(
         if not isinstance(row, Mapping):
             raise DataError(
                 f"row {i} must be an object with a value for each column, however it "
-                f"is {_clip(repr(row))}"
+                f"is {reprlib.repr(row)}"
             )
         names.update(dict.fromkeys(row))
     table = {name: [row.get(name) for row in rows] for name in names if name in wanted}
@@ -345,7 +346,7 @@ def _cells(column: Any, name: str) -> Any:
     if isinstance(column, str | bytes | Mapping) or not hasattr(column, "__len__"):
         raise DataError(
             f"column {name!r} must be a list of cells, however it is "
-            f"{_clip(repr(column))}; one row is a list of one record",
+            f"{reprlib.repr(column)}; one row is a list of one record",
             column=name,
         )
     if str(getattr(column, "type", "")).startswith("dictionary"):
@@ -392,12 +393,8 @@ def _absent_columns(absent: list[str], extra: list[str]) -> DataError:
 
 
 def _listed(names: Sequence[str], n_shown: int = 5) -> str:
-    shown = ", ".join(_clip(repr(name)) for name in names[:n_shown])
+    shown = ", ".join(reprlib.repr(name) for name in names[:n_shown])
     return shown + (", ..." if len(names) > n_shown else "")
-
-
-def _clip(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 # ----------------------------------------------------------------------------
