@@ -85,7 +85,7 @@ def version() -> None:
 
 def _worker_command(settings: Settings) -> list[str]:
     return [
-        *(sys.executable, "-m", "celery", "--app", "worker.tasks", "worker"),
+        *(sys.executable, "-m", "celery", "--quiet", "--app", "worker.tasks", "worker"),
         *("--pool", "solo", "--queues", settings.worker_queue),
         *("--without-gossip", "--without-mingle", "--without-heartbeat"),
         *("--loglevel", "WARNING"),

@@ -11,8 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
-from lometab.data import suggest
-from lometab.errors import DataError, LoMETabError
+from lometab.errors import DataError, LoMETabError, suggest
 
 log = logging.getLogger(__name__)
 

@@ -72,7 +72,12 @@ def report_progress(
 
 
 def finish(
-    session: Session, job: Job, onnx_sha256: str, reports: Mapping[str, dict[str, Any]]
+    session: Session,
+    job: Job,
+    *,
+    onnx_sha256: str,
+    reports: Mapping[str, dict[str, Any]],
+    progress: Mapping[str, Any],
 ) -> bool:
     """Publish the model and its reports, and succeed, in one commit."""
     session.add(
@@ -92,6 +97,7 @@ def finish(
         job,
         **_UNCLAIMED,
         status="succeeded",
+        progress=dict(progress),
         error=None,
         finished_at=db.now(session),
     )

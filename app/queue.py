@@ -4,7 +4,7 @@ import logging
 from functools import cache
 
 from celery import Celery
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 
 from app.settings import Settings, get_settings
 
@@ -57,8 +57,12 @@ def enqueue_training(job_id: str | None, queue: str) -> bool:
     If the broker is down the job is not lost: a sweep will ring.
     """
     try:
-        get_celery().send_task("train", args=[job_id], queue=queue, retry=False)
-    except (OperationalError, OSError) as error:
+        # The worker declares the queue. Declaring it here too would have us read the
+        # filesystem transport's table while the worker writes it.
+        get_celery().send_task(
+            "train", args=[job_id], queue=queue, retry=False, declare=[]
+        )
+    except (OperationalError, ChannelError, OSError) as error:
         log.warning(
             "the broker is out of reach; %s waits for a sweep: %s", job_id, error
         )

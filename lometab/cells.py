@@ -7,6 +7,7 @@ mean two things. Each takes the values of a whole column.
 import re
 from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,8 @@ def category(value: object, missing: Collection[str] = MISSING) -> str:
         return "0" if text == "-0" else text
     if value is None or value != value:
         return ""
+    if isinstance(value, list | dict | tuple | set):
+        raise DataError(f"a cell must hold one value, however: {type(value).__name__}")
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
     if isinstance(value, float | np.floating):
@@ -82,7 +85,7 @@ def number(value: object, missing: Collection[str] = MISSING) -> float:
         return float(text)
     if value is None:
         return float("nan")
-    if isinstance(value, int | float | np.number | np.bool_):
+    if isinstance(value, int | float | np.number | np.bool_ | Decimal):
         return float(value)
     raise ValueError(f"not a number: {value!r}")
 
@@ -103,6 +106,8 @@ def moment(value: object, missing: Collection[str] = MISSING) -> float:
             raise ValueError(f"not a date: {value!r}")
         value = datetime.fromisoformat(text)
     if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return float("nan")
         return float(value.astype("datetime64[us]").astype(np.float64) / 1e6)
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()

@@ -1,7 +1,6 @@
 """From a file to arrays: reading, the schema, the raw inputs and the target."""
 
 import csv
-import difflib
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from lometab import cells
 from lometab.config import Task
-from lometab.errors import DataError
+from lometab.errors import DataError, suggest
 
 Table = Mapping[str, Sequence[object] | NDArray[Any]]
 """A table in memory: the cells of each column by its name."""
@@ -99,13 +98,6 @@ def _column_names(header: list[str]) -> list[str]:
 
 def _clip(text: str, length: int = 80) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
-
-
-def suggest(name: str, names: Collection[str]) -> str:
-    """` (did you mean 'x'?)` for the nearest of the known names, or nothing."""
-    lowered = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f" (did you mean {lowered[near[0]]!r}?)" if near else ""
 
 
 # ----------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Everything this package raises on purpose."""
+"""Everything this package raises on purpose, and the hint that goes with a name."""
+
+import difflib
+from collections.abc import Collection
 
 
 class LoMETabError(Exception):
@@ -34,3 +37,16 @@ class ExportMismatch(LoMETabError):
 
 class ModelFileError(LoMETabError, ValueError):
     """The file is not a model that this version can load."""
+
+
+def nearest(name: str, names: Collection[str]) -> str | None:
+    """The known name that is most like a mistyped one, if any is."""
+    lowered = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+    return lowered[near[0]] if near else None
+
+
+def suggest(name: str, names: Collection[str]) -> str:
+    """` (did you mean 'x'?)` for the nearest of the known names, or nothing."""
+    near = nearest(name, names)
+    return f" (did you mean {near!r}?)" if near else ""

@@ -4,7 +4,6 @@ Needs numpy and onnxruntime only. Read top to bottom: the answer, the predictor,
 to columns, and the look into a file before ONNX Runtime opens it.
 """
 
-import difflib
 import hashlib
 import json
 import reprlib
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from lometab import cells, metrics
-from lometab.errors import DataError, ModelFileError
+from lometab.errors import DataError, ModelFileError, nearest
 
 FORMAT_VERSION = 1
 """The version of the file's metadata and of its inputs and outputs."""
@@ -379,10 +378,9 @@ def _refuse_infinite(values: NDArray[np.float64], name: str) -> None:
 
 def _absent_columns(absent: list[str], extra: list[str]) -> DataError:
     """The error for columns no row has; it names what may have been meant by them."""
-    lowered = {name.lower(): name for name in extra}
-    near = difflib.get_close_matches(absent[0].lower(), lowered, n=1)
+    near = nearest(absent[0], extra)
     if near:
-        hint = f"; {lowered[near[0]]!r} is unknown (did you mean {absent[0]!r}?)"
+        hint = f"; {near!r} is unknown (did you mean {absent[0]!r}?)"
     else:
         hint = "; cells may be null, but the column must be there"
     if len(absent) == 1:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lometab import metrics
-from lometab.config import ModelConfig, Task
+from lometab.config import ModelConfig
 from lometab.data import Float
 from lometab.predictor import Predictor
 from lometab.splits import Parts
@@ -108,7 +108,7 @@ def advise(measure: float | None, config: ModelConfig) -> tuple[Regime | None, s
     return regime, advice
 
 
-def _measure(task: Task) -> str:
+def _measure(task: str) -> str:
     return "ambiguity" if task == "regression" else "pairwise_kl"
 
 
@@ -117,13 +117,15 @@ def _diversity_classes(members: NDArray[Any], _: float) -> dict[str, Any]:
     differ = metrics.pairwise_disagreement(members)
     mean_kl = metrics.mean_over_pairs(kl)
     return {
-        "pairwise_kl": {"mean": mean_kl, "matrix": kl.tolist()},
-        "disagreement": {
-            "mean": metrics.mean_over_pairs(differ),
-            "matrix": differ.tolist(),
-        },
+        "pairwise_kl": _pairs(mean_kl, kl),
+        "disagreement": _pairs(metrics.mean_over_pairs(differ), differ),
         "measure": mean_kl,
     }
+
+
+def _pairs(mean: float | None, matrix: Float) -> dict[str, Any]:
+    """A measure of pairs of members; with one member there are none."""
+    return {"mean": mean, "matrix": None if mean is None else matrix.tolist()}
 
 
 def _diversity_regression(
@@ -198,7 +200,7 @@ def _interval(
 
 
 def _scores(
-    task: Task, y: NDArray[Any], mean: NDArray[Any], members: NDArray[Any]
+    task: str, y: NDArray[Any], mean: NDArray[Any], members: NDArray[Any]
 ) -> dict[str, Any]:
     """Scores of the ensemble, and of each member by the one that stopped training."""
     if task == "regression":

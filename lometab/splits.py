@@ -8,8 +8,8 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from lometab import cells
-from lometab.data import Schema, Table, suggest, target
-from lometab.errors import DataError
+from lometab.data import Schema, Table, target
+from lometab.errors import DataError, suggest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,11 @@ from tests.servers import Postgres, Redis, wait_until
 StackName = Literal["embedded", "production"]
 
 # Short, so that what a test breaks heals while the test waits.
-QUICK = {"LOMETAB_LEASE_SECONDS": "4", "LOMETAB_SWEEP_SECONDS": "1"}
+QUICK = {
+    "LOMETAB_LEASE_SECONDS": "4",
+    "LOMETAB_SWEEP_SECONDS": "1",
+    "LOMETAB_TRAINING_THREADS": "1",
+}
 
 
 class Stack:
@@ -94,7 +98,9 @@ class Service:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.log: IO[bytes] = (stack.folder / "log").open("ab")
+        n_before = len(list(stack.folder.glob("*.log")))
+        self.log_path = stack.folder / f"service-{n_before}.log"
+        self.log: IO[bytes] = self.log_path.open("wb")
         self.process = self._start("-m", "app.cli", "serve", "--port", "0")
         self.client = httpx.Client(base_url=self._read_address(), timeout=60)
 
@@ -109,7 +115,7 @@ class Service:
         )
 
     def read_log(self) -> str:
-        return (self.stack.folder / "log").read_text(errors="replace")
+        return self.log_path.read_text(errors="replace")
 
     def _read_address(self) -> str:
         def find() -> re.Match[str] | None:

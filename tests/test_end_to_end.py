@@ -1,4 +1,4 @@
-"""The whole service as real processes, on both stacks: upload to predict, and faults."""
+"""The whole service as real processes, on both stacks, in fair weather and foul."""
 
 import json
 import os

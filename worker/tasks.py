@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
 WORKER_ID = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-KILL_GRACE_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 PROGRESS_SECONDS = 0.5
 
 stopping = threading.Event()
@@ -113,7 +113,13 @@ class Attempt:
             reports = json.loads((folder / REPORTS).read_text(encoding="utf-8"))
             for report in reports.values():
                 report["job_id"] = self.job.id
-            self._settle("succeeded", jobs.finish, sha256, reports)
+            self._settle(
+                "succeeded",
+                jobs.finish,
+                onnx_sha256=sha256,
+                reports=reports,
+                progress=self.progress,
+            )
         elif stopping.is_set():
             self._settle("released", jobs.release)
         elif self.error is not None:
@@ -160,15 +166,16 @@ class Attempt:
             try:
                 child.stdin.write(json.dumps(spec).encode() + b"\n")
                 child.stdin.flush()
-                self._listen(child.stdout.fileno())
+                if self._listen(child.stdout.fileno()):
+                    _wait(child)
             except BrokenPipeError:
-                pass  # it died at once; its exit code tells
+                _wait(child)  # it died at once; its exit code tells
             finally:
                 _end(child)
             return child.wait()
 
-    def _listen(self, pipe: int) -> None:
-        """Take the child's lines until it is done, or until it has to be ended."""
+    def _listen(self, pipe: int) -> bool:
+        """Take the child's lines until it has said all, or False if it has to end."""
         os.set_blocking(pipe, False)
         buffer = b""
         with selectors.DefaultSelector() as selector:
@@ -177,11 +184,12 @@ class Attempt:
                 if selector.select(timeout=0.25):
                     content = os.read(pipe, 65536)
                     if not content:
-                        return
+                        return True
                     *lines, buffer = (buffer + content).split(b"\n")
                     for line in lines:
                         self._hear(json.loads(line))
                 self._write_progress()
+        return False
 
     def _hear(self, message: dict[str, Any]) -> None:
         if "error" in message:
@@ -256,14 +264,21 @@ class Attempt:
             return
 
 
+def _wait(child: subprocess.Popen[bytes]) -> bool:
+    """Whether the child ends by itself within the grace."""
+    try:
+        child.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Close the child's standard input, by which it ends; kill it if it does not."""
     assert child.stdin is not None
     if child.poll() is None:
-        try:
-            child.stdin.close()
-            child.wait(KILL_GRACE_SECONDS)
-        except (subprocess.TimeoutExpired, BrokenPipeError):
+        child.stdin.close()
+        if not _wait(child):
             child.kill()
 
 

@@ -1,0 +1,30 @@
+# Targets: api (no torch), worker-cpu, worker-gpu.
+FROM python:3.12-slim AS base
+ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN useradd --create-home --uid 10001 lometab
+WORKDIR /service
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY lometab lometab
+COPY app app
+COPY worker worker
+COPY migrations migrations
+
+FROM base AS api
+RUN pip install --constraint constraints.txt '.[cpu]'
+USER 10001
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
+CMD ["uvicorn", "app.main:app", "--host", "0.0.0.0", "--port", "8000", "--workers", "2"]
+
+FROM base AS worker-cpu
+RUN pip install --constraint constraints.txt '.[cpu,train]'
+USER 10001
+ENV LOMETAB_WORKER_QUEUE=cpu
+CMD ["lometab", "worker"]
+
+FROM base AS worker-gpu
+RUN pip install --constraint constraints.txt '.[gpu,train]'
+USER 10001
+ENV LOMETAB_WORKER_QUEUE=gpu
+CMD ["lometab", "worker"]
