@@ -22,6 +22,7 @@ from lometab.nn import (
     MemberLinear,
     compute_bins,
     from_batch_ensemble,
+    relu_dropout,
 )
 
 VARIANTS = ["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
@@ -391,6 +392,66 @@ def test_dropout_acts_in_training_only() -> None:
     assert not torch.equal(model(*rows), model(*rows))
     model.eval()
     assert torch.equal(model(*rows), model(*rows))
+
+
+@pytest.mark.parametrize("p", [0.003, 0.1, 1 / 3, 0.5, 0.9])
+def test_dropout_drops_the_share_it_is_told(p) -> None:
+    x = torch.rand(1000, 8, 500) + 0.1
+    y = relu_dropout(x, p, training=True)
+    is_kept = (y > 0).double()
+    n = x.numel()
+    assert abs(is_kept.mean() - (1 - p)) < 5 * (p * (1 - p) / n) ** 0.5
+    torch.testing.assert_close(y, x * is_kept.float() / (1 - p), rtol=1e-3, atol=0)
+    # Nor does it depend on where a unit is: in the word of random bits, say.
+    for dim in range(3):
+        by_place = is_kept.movedim(dim, 0).flatten(1).mean(1)
+        spread = (p * (1 - p) / (n / len(by_place))) ** 0.5
+        assert (by_place - (1 - p)).abs().max() < 5.5 * spread
+    by_lane = is_kept.view(-1, 4).mean(0)
+    assert (by_lane - (1 - p)).abs().max() < 5 * (p * (1 - p) / (n / 4)) ** 0.5
+
+
+def test_dropped_units_are_independent() -> None:
+    is_kept = (relu_dropout(torch.ones(4_000_000), 0.5, training=True) > 0).double()
+    for distance in (1, 2, 3, 4, 8, 192):
+        both = (is_kept[:-distance] * is_kept[distance:]).mean()
+        assert abs(both - 0.25) < 5 * 0.5 / len(is_kept) ** 0.5
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 3), (6, 3, 5)])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_gradient_of_dropout_is_that_of_its_mask(shape, is_transposed) -> None:
+    x = torch.randn(*shape)
+    if is_transposed and x.ndim > 1:
+        x = x.transpose(0, 1)
+    x.requires_grad_()
+    y = relu_dropout(x, 0.4, training=True)
+    assert y.shape == x.shape
+    with torch.no_grad():
+        scale = torch.where(y > 0, 1 / 0.6, 0.0)
+        torch.testing.assert_close(y, x * scale, rtol=1e-4, atol=0)
+    grad = torch.randn_like(y)
+    (actual,) = torch.autograd.grad(y, x, grad)
+    torch.testing.assert_close(actual, grad * scale, rtol=1e-4, atol=0)
+
+
+def test_dropout_is_seeded_and_lets_no_nan_pass_unseen() -> None:
+    x = torch.randn(100, 3, 10)
+    torch.manual_seed(1)
+    one = relu_dropout(x, 0.3, training=True)
+    other = relu_dropout(x, 0.3, training=True)
+    torch.manual_seed(1)
+    assert torch.equal(relu_dropout(x, 0.3, training=True), one)
+    assert not torch.equal(one, other)
+    assert relu_dropout(torch.full((50,), math.nan), 0.5, training=True).isnan().all()
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_no_dropout_is_the_relu_and_draws_nothing(p, training) -> None:
+    x = torch.randn(10, 3, 4)
+    state = torch.get_rng_state()
+    assert torch.equal(relu_dropout(x, p, training=training), x.relu())
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
