@@ -23,6 +23,10 @@ class DataError(LoMETabError, ValueError):
         self.line = line
 
 
+class ConfigError(LoMETabError, ValueError):
+    """A setting is outside what it may be; the message names it and its bounds."""
+
+
 class TrainingCancelled(LoMETabError):
     """Raised by an `on_epoch` callable to end training and keep nothing."""
 
