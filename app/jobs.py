@@ -80,6 +80,10 @@ def finish(
     progress: Mapping[str, Any],
 ) -> bool:
     """Publish the model and its reports, and succeed, in one commit."""
+    moment = db.now(session)
+    values = {"status": "succeeded", "progress": dict(progress), "error": None}
+    if not _guard(session, job, **_UNCLAIMED, **values, finished_at=moment):
+        return False
     session.add(
         TrainedModel(
             id=new_id("mdl"),
@@ -92,15 +96,8 @@ def finish(
         Report(job_id=job.id, kind=kind, workspace_id=job.workspace_id, body=body)
         for kind, body in reports.items()
     )
-    return _update(
-        session,
-        job,
-        **_UNCLAIMED,
-        status="succeeded",
-        progress=dict(progress),
-        error=None,
-        finished_at=db.now(session),
-    )
+    session.commit()
+    return True
 
 
 def fail(session: Session, job: Job, error: Mapping[str, Any]) -> bool:
@@ -189,18 +186,21 @@ def count_workers(session: Session, queue: str, *, heard_within: float) -> int:
 
 
 def _update(session: Session, job: Job, **values: Any) -> bool:
-    """Write as the job's attempt and commit; or write nothing at all and say so."""
+    """Write as the job's attempt, and commit; False if it holds the job no more."""
+    moved = _guard(session, job, **values)
+    session.commit()
+    return moved
+
+
+def _guard(session: Session, job: Job, **values: Any) -> bool:
+    """Write as the job's attempt; False, and nothing written, if it lost the job."""
     result = session.execute(
         sa.update(Job)
         .where(Job.id == job.id, Job.attempt == job.attempt, Job.status == "running")
         .values(**values)
         .execution_options(synchronize_session=False)
     )
-    if result.rowcount != 1:  # type: ignore[attr-defined]
-        session.rollback()
-        return False
-    session.commit()
-    return True
+    return bool(result.rowcount)  # type: ignore[attr-defined]
 
 
 def _lose(

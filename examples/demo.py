@@ -55,6 +55,7 @@ def service() -> Iterator[httpx.Client]:
             env={
                 **os.environ,
                 "LOMETAB_DATA_DIR": folder,
+                "TMPDIR": folder,
                 "LOMETAB_EXIT_WITH_PARENT": "true",
             },
             stdin=subprocess.PIPE,  # closed when we end, whatever the reason

@@ -20,6 +20,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from lometab import cells, metrics
 from lometab.errors import DataError, ModelFileError, nearest
 
+onnxruntime.disable_telemetry_events()  # it would report to its makers
+
 FORMAT_VERSION = 1
 """The version of the file's metadata and of its inputs and outputs."""
 

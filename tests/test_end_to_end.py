@@ -124,18 +124,16 @@ def test_from_csv_to_prediction(service: Service, table_csv: str) -> None:
 
 
 def test_failed_training_is_told(service: Service) -> None:
-    """A learning rate of 1 on huge steps: the job fails with its own code."""
-    job = post_job(
-        service.client,
-        make_csv(400),
-        hyperparameters={**TINY, "lr": 1.0, "sigma_init": 10, "max_epochs": 200},
-    )
+    """Huge weights and a learning rate of 1: the loss is not a number at once."""
+    settings = {"lr": 1.0, "sigma_init": 10, "n_blocks": 8, "rank": 64}
+    job = post_job(service.client, make_csv(200), hyperparameters={**TINY, **settings})
     ended = wait_for_end(service, job["id"])
-    if ended["status"] == "failed":
-        assert ended["error"]["code"] == "diverged", ended["error"]
-        response = service.client.get(f"/jobs/{job['id']}/diversity")
-        assert response.status_code == 409
-        assert response.json()["code"] == "no_report"
+    assert (ended["status"], ended["attempt"]) == ("failed", 1)
+    assert ended["error"]["code"] == "diverged"
+    assert "learning rate 1" in ended["error"]["message"]
+    response = service.client.get(f"/jobs/{job['id']}/diversity")
+    assert response.status_code == 409
+    assert response.json()["code"] == "no_report"
 
 
 def test_dead_worker_is_replaced_and_its_job_runs_again(service: Service) -> None:

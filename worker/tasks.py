@@ -155,7 +155,7 @@ class Attempt:
                     str(self.job.attempt),
                 ],
                 cwd=folder,
-                env=self._environment(),
+                env=self._environment(folder),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -221,9 +221,14 @@ class Attempt:
     def _threads(self) -> int:
         return self.settings.training_threads or os.cpu_count() or 1
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, folder: Path) -> dict[str, str]:
+        """The child's limits; what it leaves in its temporary folder goes with it."""
         threads = str(self._threads())
-        limits = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        limits = {
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "TMPDIR": str(folder),
+        }
         if self.job.queue == "cpu":
             limits["CUDA_VISIBLE_DEVICES"] = ""
         return self.settings.environment() | limits

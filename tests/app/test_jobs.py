@@ -1,0 +1,184 @@
+"""The job state machine, on both databases."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app import blobs, db, jobs
+from app.models import Dataset, Job, Report, TrainedModel, new_id, utc_now
+
+CLAIM: dict[str, Any] = {"queue": "cpu", "owner": "me", "lease_seconds": 60}
+
+
+@pytest.fixture
+def session(database: sa.Connection) -> Iterator[Session]:
+    with db.writing() as session:
+        yield session
+
+
+def make_job(session: Session, **values: Any) -> Job:
+    sha256 = blobs.store_bytes("default", b"a,b\n1,2\n")
+    dataset = session.scalar(sa.select(Dataset))
+    if dataset is None:
+        dataset = Dataset(
+            id=new_id("ds"),
+            workspace_id="default",
+            sha256=sha256,
+            filename="t.csv",
+            size=8,
+            n_rows=1,
+            columns=["a", "b"],
+        )
+        session.add(dataset)
+        session.flush()
+    job = Job(
+        id=new_id("job"),
+        workspace_id="default",
+        dataset_id=dataset.id,
+        kind="train",
+        config={},
+        schema={},
+        **{"queue": "cpu", **values},
+    )
+    session.add(job)
+    session.commit()
+    return job
+
+
+def read(session: Session, job: Job) -> Job:
+    session.expire_all()
+    return session.get_one(Job, job.id)
+
+
+def expire(session: Session, job: Job) -> None:
+    past = utc_now() - timedelta(seconds=1)
+    session.execute(
+        sa.update(Job).where(Job.id == job.id).values(lease_expires_at=past)
+    )
+    session.commit()
+
+
+def test_claim_takes_the_named_job_else_the_oldest(session: Session) -> None:
+    ids = [
+        make_job(session, created_at=utc_now() + timedelta(seconds=i)).id
+        for i in range(3)
+    ]
+    claimed = [jobs.claim(session, job_id=ids[2], **CLAIM) for _ in range(3)]
+    assert [job.id for job in claimed if job] == [ids[2], ids[0], ids[1]]
+    assert jobs.claim(session, job_id=ids[2], **CLAIM) is None
+
+
+def test_claim_keeps_to_its_queue(session: Session) -> None:
+    gpu = make_job(session, queue="gpu")
+    assert jobs.claim(session, job_id=gpu.id, **CLAIM) is None
+    claimed = jobs.claim(session, job_id=gpu.id, **{**CLAIM, "queue": "gpu"})
+    assert claimed is not None
+    assert (claimed.status, claimed.attempt, claimed.lease_owner) == (
+        "running",
+        1,
+        "me",
+    )
+    assert claimed.started_at is not None and claimed.started_at.tzinfo is not None
+
+
+def claim_again(session: Session, job: Job) -> tuple[Job, Job]:
+    """The job as a frozen worker holds it, and as the next one does."""
+    first = jobs.claim(session, **CLAIM)
+    assert first is not None
+    session.expunge(first)
+    expire(session, job)
+    assert jobs.requeue_stalled(session, max_attempts=3) == 1
+    second = jobs.claim(session, **CLAIM)
+    assert second is not None and second.attempt == 2
+    session.expunge(second)
+    return first, second
+
+
+def test_a_zombie_cannot_write(session: Session) -> None:
+    zombie, holder = claim_again(session, make_job(session))
+    sha256 = blobs.store_bytes("default", b"model")
+    result: dict[str, Any] = {"onnx_sha256": sha256, "reports": {}, "progress": {}}
+    assert not jobs.beat(session, zombie, 60)
+    assert not jobs.report_progress(session, zombie, "training", {"epoch": 9})
+    assert not jobs.finish(session, zombie, **result)
+    assert not jobs.fail(session, zombie, {"code": "internal", "message": ""})
+    assert not jobs.release(session, zombie)
+    assert not jobs.lose(session, zombie, max_attempts=3, reason="")
+    assert session.scalar(sa.select(sa.func.count()).select_from(TrainedModel)) == 0
+    assert read(session, holder).status == "running"
+    assert jobs.finish(session, holder, **result)
+    assert not jobs.finish(session, holder, **result)
+
+
+def test_finish_publishes_all_or_nothing(session: Session) -> None:
+    job = make_job(session)
+    claimed = jobs.claim(session, **CLAIM)
+    assert claimed is not None
+    sha256 = blobs.store_bytes("default", b"model")
+    reports = {"diversity": {"k": 4}}
+    assert jobs.finish(
+        session, claimed, onnx_sha256=sha256, reports=reports, progress={"epoch": 3}
+    )
+    ended = read(session, job)
+    assert (ended.status, ended.phase, ended.lease_owner) == ("succeeded", None, None)
+    assert ended.finished_at is not None
+    assert session.scalars(sa.select(TrainedModel.job_id)).one() == job.id
+    assert session.get_one(Report, (job.id, "diversity")).body == {"k": 4}
+
+
+def test_lost_attempts_have_a_cap_and_releases_do_not_count(session: Session) -> None:
+    job = make_job(session)
+    for _ in range(5):
+        claimed = jobs.claim(session, **CLAIM)
+        assert claimed is not None
+        assert jobs.release(session, claimed)
+    for n_lost in (1, 2, 3):
+        claimed = jobs.claim(session, **CLAIM)
+        assert claimed is not None
+        expire(session, job)
+        assert jobs.requeue_stalled(session, max_attempts=3) == 1
+        assert read(session, job).lost_attempts == n_lost
+    ended = read(session, job)
+    assert (ended.status, ended.attempt) == ("failed", 8)
+    assert ended.error is not None and ended.error["code"] == "worker_lost"
+    assert jobs.claim(session, **CLAIM) is None
+
+
+def test_a_living_lease_is_left_alone(session: Session) -> None:
+    make_job(session)
+    claimed = jobs.claim(session, **CLAIM)
+    assert claimed is not None
+    assert jobs.beat(session, claimed, 60)
+    assert jobs.requeue_stalled(session, max_attempts=3) == 0
+
+
+def test_workers_are_counted_while_they_beat(session: Session) -> None:
+    for worker_id, queue in (("a", "cpu"), ("b", "cpu"), ("c", "gpu"), ("a", "cpu")):
+        jobs.beat_worker(
+            session, worker_id=worker_id, queue=queue, workspace_id="default"
+        )
+    assert jobs.count_workers(session, "cpu", heard_within=60) == 2
+    jobs.forget_worker(session, "b")
+    assert jobs.count_workers(session, "cpu", heard_within=60) == 1
+    assert jobs.count_workers(session, "cpu", heard_within=-1) == 0
+
+
+def test_wrong_states_are_impossible(session: Session) -> None:
+    job = make_job(session)
+    for values in ({"status": "odd"}, {"status": "running"}, {"queue": "tpu"}):
+        with pytest.raises(sa.exc.IntegrityError):
+            session.execute(sa.update(Job).where(Job.id == job.id).values(**values))
+        session.rollback()
+
+
+def test_times_come_back_in_utc(session: Session) -> None:
+    job = make_job(session)
+    assert read(session, job).created_at.utcoffset() == timedelta(0)
+    with pytest.raises(sa.exc.StatementError, match="must carry a zone"):
+        session.execute(
+            sa.update(Job).values(created_at=utc_now().replace(tzinfo=None))
+        )
