@@ -79,7 +79,7 @@ def test_columns_are_read_cell_by_cell(values: list[object]) -> None:
 def test_not_a_number(text: str) -> None:
     with pytest.raises(ValueError):
         cells.number(text)
-    with pytest.raises(DataError, match="'price'.*row 2 holds") as caught:
+    with pytest.raises(DataError, match=r"'price'.*row 2 holds") as caught:
         cells.numbers(["1", text], "price")
     assert caught.value.column == "price"
 
