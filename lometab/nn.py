@@ -258,7 +258,9 @@ class BatchEnsembleLinear(nn.Module):
         elif self.r_init == "signs":
             start.bernoulli_(0.5).mul_(2).sub_(1)
         with torch.no_grad():
-            self.r.copy_(start.repeat_interleave(torch.tensor(self.sections), dim=1))
+            sections = torch.tensor(self.sections)
+            width = self.in_features  # told, so that it works on the meta device too
+            self.r.copy_(start.repeat_interleave(sections, dim=1, output_size=width))
         nn.init.ones_(self.s)
         _init_shared_bias_(self.bias, self.in_features)
 
