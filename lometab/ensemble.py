@@ -1,13 +1,19 @@
 """A trained ensemble, and the way from a table to one."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from lometab.config import TrainConfig
-from lometab.data import Schema, Table, features, target
+from lometab.data import Float, Schema, Table, features, target
+from lometab.errors import DataError
 from lometab.preprocessing import Preprocessor
 from lometab.splits import Parts
-from lometab.train import Checkpoint, Fit, Part, Progress, fit
+from lometab.train import Checkpoint, Fit, Part, Progress, fit, predict
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,11 @@ def train_ensemble(
         task=schema.task,
         datetime=[schema.numeric.index(name) for name in schema.datetime],
     )
+    if not preprocessor.features_ and not preprocessor.cardinalities_:
+        raise DataError(
+            "no column is left to learn from: every one is the same in all training "
+            "rows; give columns or rows that differ"
+        )
     scores, codes = preprocessor.transform(x_num, x_cat)
     scaled = preprocessor.scale_target(y, schema.task)
     fitted = fit(
@@ -58,3 +69,26 @@ def train_ensemble(
         resume=resume,
     )
     return Ensemble(schema, preprocessor, config, fitted)
+
+
+def answer(
+    ensemble: Ensemble, x_num: Float, x_cat: NDArray[np.object_]
+) -> tuple[Float, Float]:
+    """`mean` and `members` of raw rows, as `features` gives them, by torch.
+
+    The network computes in float64, so that a row's answer does not depend on the rows
+    beside it.
+
+    Shape: (N, n_num), (N, n_cat) -> (N,) and (N, K), or (N, C) and (N, K, C)
+    """
+    preprocessor, task = ensemble.preprocessor, ensemble.schema.task
+    scores, codes = preprocessor.transform(x_num, x_cat)
+    model = copy.deepcopy(ensemble.fit.model).double()
+    outputs = predict(model, torch.from_numpy(scores).double(), torch.from_numpy(codes))
+    if task == "regression":
+        members = outputs.squeeze(2) * preprocessor.y_std_ + preprocessor.y_mean_
+    elif task == "binary":
+        members = torch.cat([-outputs, outputs], dim=2).sigmoid()
+    else:
+        members = outputs.softmax(dim=2)
+    return members.mean(dim=1).numpy(), members.numpy()

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from lometab import metrics
 from lometab.config import ModelConfig
 from lometab.data import Float
-from lometab.predictor import Predictor
 from lometab.splits import Parts
+
+if TYPE_CHECKING:  # it loads ONNX Runtime, which torch's answers do not need
+    from lometab.predictor import Predictor
 
 Regime = Literal["collapsed", "low", "active", "excessive"]
 
@@ -31,8 +33,12 @@ most diverse of the paper's cells have 0.04 to 0.05; twice that is called excess
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 
 
+Answers = Mapping[str, tuple[NDArray[Any], NDArray[Any]]]
+"""`mean` and `members` of the rows of each part."""
+
+
 def evaluate(
-    predictor: Predictor,
+    predictor: "Predictor",
     x_num: Float,
     x_cat: NDArray[np.object_],
     y: NDArray[Any],
@@ -47,45 +53,85 @@ def evaluate(
         x_num, x_cat, y: all rows, as `lometab.data` gives them.
         history: the progress of each epoch, with its `epoch` and `diversity`.
     """
-    answers = {
+    answers: Answers = {
         part: predictor.run(x_num[rows], x_cat[rows]) for part, rows in parts.items()
     }
-    targets = {part: y[rows] for part, rows in parts.items()}
-    mean, members = answers["test"]
-    describe = _diversity_regression if y.dtype.kind == "f" else _diversity_classes
-    trust = _calibration_regression if y.dtype.kind == "f" else _calibration_classes
-    head = {"task": predictor.task, "split": "test", "n_rows": len(mean)}
-    diversity = describe(members, float(np.var(targets["train"])))
-    measure = diversity.pop("measure")
-    regime, advice = advise(measure, config)
+    targets: dict[str, NDArray[Any]] = {part: y[rows] for part, rows in parts.items()}
+    return describe(
+        predictor.task,
+        targets,
+        answers,
+        train_variance=float(np.var(targets["train"])),
+        conformity=metrics.conformal_scores(targets["val"], answers["val"][0]),
+        config=config,
+        history=history,
+    )
+
+
+def describe(
+    task: str,
+    targets: Mapping[str, NDArray[Any]],
+    answers: Answers,
+    *,
+    train_variance: float,
+    conformity: ArrayLike,
+    config: ModelConfig,
+    history: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, dict[str, Any]]:
+    """The reports by name: scores of every part, the rest of the part `test`.
+
+    Args:
+        targets, answers: by part; `test` must be there.
+        train_variance: of the training targets, which normalises the ambiguity.
+        conformity: the conformal scores of the validation rows.
+        history: the progress of each epoch, with its `epoch` and `diversity`.
+    """
+    y, (mean, members) = targets["test"], answers["test"]
+    is_regression = task == "regression"
+    diversity = (
+        _diversity_regression(members, train_variance)
+        if is_regression
+        else _diversity_classes(members)
+    )
+    calibrate = _calibration_regression if is_regression else _calibration_classes
+    head = {"task": task, "split": "test", "n_rows": len(mean)}
+    regime, advice = advise(diversity.pop("measure"), config)
     return {
         "diversity": {
             **head,
-            "k": predictor.k,
+            "k": members.shape[1],
             **diversity,
             "trajectory": [
-                {"epoch": each["epoch"], _measure(predictor.task): each["diversity"]}
+                {"epoch": each["epoch"], _measure(task): each["diversity"]}
                 for each in history
             ],
             "regime": regime,
             "advice": advice,
         },
-        "calibration": {
-            **head,
-            **trust(targets["test"], mean, members, targets["val"], answers["val"][0]),
-        },
+        "calibration": {**head, **calibrate(y, mean, members, conformity)},
         "report": {
-            "task": predictor.task,
-            "k": predictor.k,
+            "task": task,
+            "k": members.shape[1],
             "scores": {
-                part: _scores(predictor.task, targets[part], *answers[part])
-                for part in parts
+                part: _scores(task, targets[part], *answers[part]) for part in answers
             },
-            "decomposition": metrics.decompose_error(targets["test"], members)
-            if predictor.task == "regression"
+            "decomposition": metrics.decompose_error(y, members)
+            if is_regression
             else None,
         },
     }
+
+
+def conformity_quantiles(conformity: ArrayLike) -> list[float | None]:
+    """What a file needs for intervals and sets: a quantile for each 0.01 to 0.99.
+
+    None where validation has too few rows to tell.
+    """
+    quantiles = [
+        metrics.conformal_quantile(conformity, round(1 - percent / 100, 2))
+        for percent in range(1, 100)
+    ]
+    return [each if math.isfinite(each) else None for each in quantiles]
 
 
 def advise(measure: float | None, config: ModelConfig) -> tuple[Regime | None, str]:
@@ -112,7 +158,7 @@ def _measure(task: str) -> str:
     return "ambiguity" if task == "regression" else "pairwise_kl"
 
 
-def _diversity_classes(members: NDArray[Any], _: float) -> dict[str, Any]:
+def _diversity_classes(members: NDArray[Any]) -> dict[str, Any]:
     kl = metrics.pairwise_kl(members)
     differ = metrics.pairwise_disagreement(members)
     mean_kl = metrics.mean_over_pairs(kl)
@@ -139,16 +185,11 @@ def _diversity_regression(
 
 
 def _calibration_classes(
-    y: NDArray[Any],
-    mean: NDArray[Any],
-    members: NDArray[Any],
-    y_val: NDArray[Any],
-    mean_val: NDArray[Any],
+    y: NDArray[Any], mean: NDArray[Any], members: NDArray[Any], conformity: ArrayLike
 ) -> dict[str, Any]:
-    scores = metrics.conformal_scores(y_val, mean_val)
     sets = []
     for coverage in COVERAGES:
-        quantile = metrics.conformal_quantile(scores, round(1 - coverage, 10))
+        quantile = metrics.conformal_quantile(conformity, round(1 - coverage, 10))
         chosen = metrics.conformal_set(mean, quantile)
         sets.append(
             {
@@ -169,17 +210,12 @@ def _calibration_classes(
 
 
 def _calibration_regression(
-    y: NDArray[Any],
-    mean: NDArray[Any],
-    members: NDArray[Any],
-    y_val: NDArray[Any],
-    mean_val: NDArray[Any],
+    y: NDArray[Any], mean: NDArray[Any], members: NDArray[Any], conformity: ArrayLike
 ) -> dict[str, Any]:
-    scores = metrics.conformal_scores(y_val, mean_val)
     conformal, spread = [], []
     for coverage in COVERAGES:
         alpha = round(1 - coverage, 10)
-        quantile = metrics.conformal_quantile(scores, alpha)
+        quantile = metrics.conformal_quantile(conformity, alpha)
         if math.isfinite(quantile):
             interval = metrics.conformal_interval(mean, quantile)
             conformal.append(_interval(coverage, y, interval))
