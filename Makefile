@@ -26,7 +26,7 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 	@$(BIN)/lometab serve
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=auto
 
 lint: $(INSTALLED) ## Check style, the compose file and the Dockerfile
 	$(BIN)/ruff check .

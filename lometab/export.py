@@ -9,7 +9,7 @@ import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 import lometab
+from lometab import metrics
 from lometab.data import Float, Schema
 from lometab.ensemble import Ensemble
 from lometab.errors import ExportMismatch
 from lometab.nn import AdditiveLinear, BatchEnsembleLinear, LoMETab, LoMETabLinear
 from lometab.predictor import FORMAT_VERSION, Predictor, seal
 from lometab.preprocessing import Feature, Preprocessor
+from lometab.splits import Parts
 from lometab.train import predict
 
 # What ONNX Runtime 1.14 and later can read.
@@ -71,6 +73,45 @@ def to_onnx(ensemble: Ensemble, *, metadata: Mapping[str, Any] | None = None) ->
     helper.set_model_props(proto, {"lometab": _describe(ensemble, metadata or {})})
     onnx.checker.check_model(proto)
     return seal(proto.SerializeToString())
+
+
+def export(
+    ensemble: Ensemble,
+    x_num: Float,
+    x_cat: NDArray[np.object_],
+    y: NDArray[Any],
+    parts: Parts,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+) -> bytes:
+    """The file as it is served: checked against torch, and with what intervals need.
+
+    Args:
+        x_num, x_cat, y: all rows, as `lometab.data` gives them. Training rows are used
+            for the check, validation rows for the quantiles of conformity.
+    """
+    fit = ensemble.fit
+    metadata = {
+        **(metadata or {}),
+        "training": {
+            "config": asdict(ensemble.config),
+            "best_epoch": fit.best_epoch,
+            "best_score": fit.best_score,
+            "epochs": len(fit.history),
+            "seconds": round(fit.seconds, 3),
+        },
+    }
+    content = to_onnx(ensemble, metadata=metadata)
+    train, val = parts["train"][:1000], parts["val"]
+    check_onnx(ensemble, content, x_num[train], x_cat[train])
+    mean, _ = Predictor(content).run(x_num[val], x_cat[val])
+    scores = metrics.conformal_scores(y[val], mean)
+    quantiles = [
+        metrics.conformal_quantile(scores, round(1 - percent / 100, 2))
+        for percent in range(1, 100)
+    ]
+    metadata["conformity"] = [q if math.isfinite(q) else None for q in quantiles]
+    return to_onnx(ensemble, metadata=metadata)
 
 
 def _graph_inputs(schema: Schema) -> list[onnx.ValueInfoProto]:

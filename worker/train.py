@@ -51,7 +51,7 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
     from lometab.config import TrainConfig
     from lometab.data import Schema, features, read_csv, target
     from lometab.ensemble import train_ensemble
-    from lometab.export import check_onnx, to_onnx
+    from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.report import evaluate
     from lometab.splits import Split, split_rows
@@ -78,9 +78,9 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
 
     say(phase="exporting")
     x_num, x_cat = features(table, schema)
-    content = to_onnx(ensemble, metadata={"dataset_sha256": spec["dataset_sha256"]})
-    sample = parts["train"][:1000]
-    check_onnx(ensemble, content, x_num[sample], x_cat[sample])
+    y = target(table, schema)
+    metadata = {"dataset_sha256": spec["dataset_sha256"]}
+    content = export(ensemble, x_num, x_cat, y, parts, metadata=metadata)
     (folder / ONNX).write_bytes(content)
 
     say(phase="evaluating")
@@ -88,7 +88,7 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
         Predictor(content),
         x_num,
         x_cat,
-        target(table, schema),
+        y,
         parts,
         config=config,
         history=[asdict(progress) for progress in ensemble.fit.history],

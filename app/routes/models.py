@@ -134,4 +134,6 @@ _PER_ROW = (
     "entropy",
     "mutual_information",
     "disagreement",
+    "interval",
+    "set",
 )
