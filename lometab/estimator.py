@@ -458,13 +458,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             },
             "train_variance": self.train_variance_,
         }
-        try:
-            text = json.dumps(state, default=_plain_number)
-        except TypeError as error:
-            raise DataError(
-                "only estimators with texts, numbers or booleans as classes and plain "
-                f"parameters can be saved: {error}"
-            ) from None
+        text = json.dumps(state, default=_plain_number)
         tensors = {f"model.{n}": t.contiguous() for n, t in model.state_dict().items()}
         tensors |= {f"bins.{i}": edges for i, edges in enumerate(model.bins)}
         tensors["conformity"] = torch.from_numpy(self.conformity_)
@@ -565,8 +559,6 @@ class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[mis
 
     def _learn_target(self, y: Any) -> Array:
         y = _read_target(y, "y")
-        with _as_data_errors():
-            check_classification_targets(y)
         try:
             self.classes_, target = np.unique(y, return_inverse=True)
         except TypeError:
@@ -574,6 +566,8 @@ class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[mis
             raise DataError(
                 f"the labels in y must be all of one kind, however: {kinds}"
             ) from None
+        with _as_data_errors():
+            check_classification_targets(y)
         if len(self.classes_) < 2:
             raise DataError(
                 f"y has only one class, {_plain(self.classes_[0])!r}; there is nothing "
@@ -638,7 +632,8 @@ def _read_column(column: Any) -> tuple[Array, ColumnKind | None]:
 
     Missing cells are NaN or None; moments are datetimes, which `lometab.cells` reads.
     """
-    if str(getattr(column, "type", "")).startswith("dictionary"):  # pyarrow
+    dtype = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
+    if dtype.startswith("dictionary"):  # pyarrow's; an array would lose its nulls
         return np.array(column.to_pylist(), dtype=object), "categorical"
     cells = np.asarray(column)
     if cells.dtype.kind == "M":
@@ -649,7 +644,6 @@ def _read_column(column: Any) -> tuple[Array, ColumnKind | None]:
         # pandas has several objects that mean missing, and some cannot be compared.
         cells = cells.copy()
         cells[~np.asarray(column.notna())] = None
-    dtype = str(getattr(column, "dtype", "")).lower()
     if cells.dtype.kind == "b" or dtype.startswith(("bool", "categor", "enum")):
         return cells, "categorical"
     return cells, "numeric" if cells.dtype.kind in "fiu" else None
