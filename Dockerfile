@@ -15,7 +15,7 @@ USER 10001
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
-CMD ["uvicorn", "app.main:app", "--host", "0.0.0.0", "--port", "8000", "--workers", "2"]
+CMD ["lometab", "api", "--host", "0.0.0.0", "--processes", "2"]
 
 FROM base AS worker-cpu
 RUN pip install --constraint constraints.txt '.[cpu,train]'

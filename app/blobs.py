@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import IO
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from app import db
-from app.models import CHUNK_BYTES, Blob, BlobChunk
+from app.models import CHUNK_BYTES, Blob, BlobChunk, Dataset, TrainedModel
 
 
 def store(workspace_id: str, file: IO[bytes]) -> str:
@@ -67,6 +68,36 @@ def chunks(workspace_id: str, sha256: str) -> Iterator[bytes]:
 
 def read(workspace_id: str, sha256: str) -> bytes:
     return b"".join(chunks(workspace_id, sha256))
+
+
+def remove_unused(session: Session, workspace_id: str, sha256: str) -> bool:
+    """Remove a blob that no dataset and no model refers to; whether it was removed.
+
+    The caller commits. Whoever stores the same bytes at this moment is told by the
+    foreign key, and stores them again.
+    """
+    is_used = session.scalar(
+        sa.select(
+            sa.or_(
+                sa.exists().where(
+                    Dataset.workspace_id == workspace_id, Dataset.sha256 == sha256
+                ),
+                sa.exists().where(
+                    TrainedModel.workspace_id == workspace_id,
+                    TrainedModel.onnx_sha256 == sha256,
+                ),
+            )
+        )
+    )
+    if is_used:
+        return False
+    for table in (Blob, BlobChunk):
+        session.execute(
+            sa.delete(table).where(
+                table.workspace_id == workspace_id, table.sha256 == sha256
+            )
+        )
+    return True
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
@@ -55,9 +54,9 @@ def serve(
         **{name: value for name, value in given.items() if value is not None}
     )
     settings = override_settings(data_dir=settings.data_dir.absolute())
-    _refuse_open_address(settings.host)
     configure_logging()
-    Server(settings).run()
+    migrate()
+    Server(_protect(settings)).run()
 
 
 @cli.command()
@@ -70,11 +69,90 @@ def worker() -> None:
 
 
 @cli.command()
+def api(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="0 takes a free port.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="API processes.")] = 1,
+) -> None:
+    """Run the API alone; workers run beside it by `lometab worker`."""
+    given = {"host": host, "port": port}
+    settings = override_settings(
+        **{name: value for name, value in given.items() if value is not None}
+    )
+    settings = _protect(settings)
+    configure_logging()
+    uvicorn.run(
+        "app.main:app",
+        host=settings.host,
+        port=settings.port,
+        workers=processes,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+    )
+
+
+@cli.command()
 def migrate() -> None:
     """Bring the database to the newest revision."""
     from app.db import migrate as migrate_database
 
     migrate_database()
+
+
+keys = typer.Typer(help="API keys.", no_args_is_help=True)
+cli.add_typer(keys, name="keys")
+
+
+@keys.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What the key is for.")] = "default",
+    workspace: Annotated[str, typer.Option(help="Where it acts.")] = "default",
+    scope: Annotated[
+        list[str] | None, typer.Option(help="read, write or predict; all if not given.")
+    ] = None,
+) -> None:
+    """Make a key and print it. It is shown this once and kept nowhere."""
+    from app import auth, db
+
+    unknown = set(scope or ()) - set(auth.SCOPES)
+    if unknown:
+        raise typer.BadParameter(
+            f"a scope is one of {', '.join(auth.SCOPES)}, however: {unknown.pop()}"
+        )
+    migrate()
+    with db.writing() as session:
+        chosen = [each for each in auth.SCOPES if not scope or each in scope]
+        _, secret = auth.create_key(
+            session, workspace_id=workspace, name=name, scopes=chosen
+        )
+    typer.echo(secret)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """Show the keys there are, without the keys themselves."""
+    from app import auth, db
+
+    with db.reading() as session:
+        for key in auth.list_keys(session):
+            state = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "active"
+            scopes = ",".join(key.scopes)
+            typer.echo(
+                f"{key.id}  ...{key.hint}  {key.workspace_id}  {key.name}  {scopes}  "
+                f"{state}"
+            )
+
+
+@keys.command("revoke")
+def revoke_key(id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Make a key useless at once."""
+    from app import auth, db
+
+    with db.writing() as session:
+        if not auth.revoke_key(session, id_):
+            raise typer.BadParameter(f"there is no active key {id_!r}")
 
 
 @cli.command()
@@ -92,16 +170,23 @@ def _worker_command(settings: Settings) -> list[str]:
     ]
 
 
-def _refuse_open_address(host: str) -> None:
-    """Without keys only this machine may talk to the service."""
-    addresses = {info[4][0] for info in socket.getaddrinfo(host, None)}
-    if not all(ip_address(address).is_loopback for address in addresses):
-        raise typer.BadParameter(
-            f"{host} can be reached from other machines, and requests are not "
-            "authenticated: listen on 127.0.0.1 and put a proxy with authentication "
-            "in front",
-            param_hint="--host",
-        )
+def _protect(settings: Settings) -> Settings:
+    """Where other machines can reach us, requests must carry a key; so there must be
+    one."""
+    from app import auth, db
+
+    addresses = {info[4][0] for info in socket.getaddrinfo(settings.host, None)}
+    if all(auth.is_loopback(str(address)) for address in addresses):
+        return settings
+    with db.reading() as session:
+        if not auth.has_keys(session):
+            raise typer.BadParameter(
+                f"{settings.host} can be reached from other machines, and there is no "
+                "API key yet: make one by `lometab keys create`, or listen on "
+                "127.0.0.1",
+                param_hint="--host",
+            )
+    return override_settings(require_keys=True)
 
 
 class Server:
@@ -118,7 +203,6 @@ class Server:
             signal.signal(number, lambda *_: self.stopping.set())
         if self.settings.exit_with_parent:
             threading.Thread(target=_follow_parent, daemon=True).start()
-        migrate()
         config = uvicorn.Config(
             "app.main:app",
             host=self.settings.host,

@@ -91,8 +91,8 @@ def insert_unless_exists(session: Session, table: type[Base], **values: object) 
     """Insert a row unless it meets one with the same key; whether it was inserted."""
     dialect = session.get_bind().dialect.name
     insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    result = session.execute(insert(table).values(**values).on_conflict_do_nothing())
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+    statement = insert(table).values(**values).on_conflict_do_nothing()
+    return session.execute(statement.returning(sa.literal(1))).first() is not None
 
 
 def migrate(engine: sa.Engine | None = None) -> None:

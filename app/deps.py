@@ -9,10 +9,11 @@ import sqlalchemy as sa
 from fastapi import Depends, Path
 from sqlalchemy.orm import Session
 
-from app import blobs
+from app import blobs, db
+from app.auth import Asker, Reader, Writer
 from app.db import get_read_session, get_session
 from app.errors import NotFound
-from app.models import DEFAULT_WORKSPACE, Job, TrainedModel
+from app.models import Dataset, Job, ModelAlias, TrainedModel
 from app.settings import Settings, get_settings
 from lometab.predictor import Predictor
 
@@ -20,15 +21,22 @@ SettingsDep = Annotated[Settings, Depends(get_settings)]
 SessionDep = Annotated[Session, Depends(get_session)]
 ReadSessionDep = Annotated[Session, Depends(get_read_session)]
 
+# The row that an id names, in the caller's workspace alone: another one's is a 404.
+# Those to be changed come with the session of the request, the others with none.
 
-def get_workspace_id() -> str:
-    return DEFAULT_WORKSPACE
+Row = TypeVar("Row", Dataset, Job, TrainedModel)
 
-
-WorkspaceDep = Annotated[str, Depends(get_workspace_id)]
-
-
-Row = TypeVar("Row", Job, TrainedModel)
+DatasetId = Annotated[str, Path(max_length=100, examples=["ds_0123456789ab"])]
+JobId = Annotated[str, Path(max_length=100, examples=["job_0123456789ab"])]
+ModelId = Annotated[
+    str,
+    Path(
+        max_length=300,
+        description="An id, or `name@version`, or `name@alias`.",
+        examples=["mdl_0123456789ab", "churn@champion"],
+    ),
+]
+_WORDS: dict[type, str] = {Dataset: "dataset", Job: "job", TrainedModel: "model"}
 
 
 def get_or_404(session: Session, table: type[Row], id_: str, workspace_id: str) -> Row:
@@ -40,25 +48,73 @@ def get_or_404(session: Session, table: type[Row], id_: str, workspace_id: str) 
     return row
 
 
-_WORDS: dict[type, str] = {Job: "job", TrainedModel: "model"}
+def get_dataset(caller: Reader, dataset_id: DatasetId) -> Dataset:
+    with db.reading() as session:
+        return get_or_404(session, Dataset, dataset_id, caller.workspace_id)
 
 
-def get_job(
-    session: ReadSessionDep, workspace_id: WorkspaceDep, job_id: Annotated[str, Path()]
-) -> Job:
-    return get_or_404(session, Job, job_id, workspace_id)
+def get_job(caller: Reader, job_id: JobId) -> Job:
+    with db.reading() as session:
+        return get_or_404(session, Job, job_id, caller.workspace_id)
 
 
-def get_model(
-    session: ReadSessionDep,
-    workspace_id: WorkspaceDep,
-    model_id: Annotated[str, Path()],
+def get_model(caller: Reader, model_id: ModelId) -> TrainedModel:
+    with db.reading() as session:
+        return find_model(session, model_id, caller.workspace_id)
+
+
+def get_model_to_ask(caller: Asker, model_id: ModelId) -> TrainedModel:
+    with db.reading() as session:
+        return find_model(session, model_id, caller.workspace_id)
+
+
+def get_dataset_to_change(
+    session: SessionDep, caller: Writer, dataset_id: DatasetId
+) -> Dataset:
+    return get_or_404(session, Dataset, dataset_id, caller.workspace_id)
+
+
+def get_job_to_change(session: SessionDep, caller: Writer, job_id: JobId) -> Job:
+    return get_or_404(session, Job, job_id, caller.workspace_id)
+
+
+def get_model_to_change(
+    session: SessionDep, caller: Writer, model_id: ModelId
 ) -> TrainedModel:
-    return get_or_404(session, TrainedModel, model_id, workspace_id)
+    return find_model(session, model_id, caller.workspace_id)
 
 
+def find_model(session: Session, reference: str, workspace_id: str) -> TrainedModel:
+    """The model with an id, or a version or an alias of a name."""
+    name, at, which = reference.rpartition("@")
+    if not at:
+        return get_or_404(session, TrainedModel, reference, workspace_id)
+    statement = sa.select(TrainedModel).where(
+        TrainedModel.workspace_id == workspace_id, TrainedModel.name == name
+    )
+    if which.isdecimal() and len(which) < 10:
+        statement = statement.where(TrainedModel.version == int(which))
+    else:
+        statement = statement.join(
+            ModelAlias, ModelAlias.model_id == TrainedModel.id
+        ).where(
+            ModelAlias.workspace_id == workspace_id,
+            ModelAlias.name == name,
+            ModelAlias.alias == which,
+        )
+    model = session.scalar(statement)
+    if model is None:
+        raise NotFound(f"there is no model {reference!r}")
+    return model
+
+
+DatasetDep = Annotated[Dataset, Depends(get_dataset)]
 JobDep = Annotated[Job, Depends(get_job)]
 ModelDep = Annotated[TrainedModel, Depends(get_model)]
+AskedModelDep = Annotated[TrainedModel, Depends(get_model_to_ask)]
+ChangedDatasetDep = Annotated[Dataset, Depends(get_dataset_to_change)]
+ChangedJobDep = Annotated[Job, Depends(get_job_to_change)]
+ChangedModelDep = Annotated[TrainedModel, Depends(get_model_to_change)]
 
 
 class Predictors:

@@ -37,6 +37,21 @@ class AppError(Exception):
         self.members = {k: v for k, v in members.items() if v is not None}
 
 
+class Unauthorized(AppError):
+    """The request needs an API key."""
+
+    status, code = 401, "unauthorized"
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(AppError):
+    """The caller may not do this."""
+
+    status, code = 403, "forbidden"
+
+
 class NotFound(AppError):
     """There is nothing at this address."""
 

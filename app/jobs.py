@@ -90,6 +90,9 @@ def finish(
             workspace_id=job.workspace_id,
             job_id=job.id,
             onnx_sha256=onnx_sha256,
+            name=job.name,
+            version=_next_version(session, job),
+            metrics=reports["report"]["scores"]["test"]["ensemble"],
         )
     )
     session.add_all(
@@ -98,6 +101,18 @@ def finish(
     )
     session.commit()
     return True
+
+
+def _next_version(session: Session, job: Job) -> int | None:
+    if job.name is None:
+        return None
+    newest = session.scalar(
+        sa.select(sa.func.max(TrainedModel.version)).where(
+            TrainedModel.workspace_id == job.workspace_id,
+            TrainedModel.name == job.name,
+        )
+    )
+    return (newest or 0) + 1
 
 
 def fail(session: Session, job: Job, error: Mapping[str, Any]) -> bool:

@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.errors import add_handlers
-from app.routes import health, jobs, models
-from app.schemas import JobCreate
+from app.routes import datasets, health, jobs, models
+from app.schemas import JobCreate, JobCreateOnDataset
 from lometab import __version__
 
 app = FastAPI(
@@ -18,6 +18,7 @@ app = FastAPI(
         "how diverse and how calibrated the members are."
     ),
 )
+app.include_router(datasets.router)
 app.include_router(jobs.router)
 app.include_router(models.router)
 app.include_router(health.router)
@@ -25,7 +26,7 @@ add_handlers(app)
 
 
 def openapi() -> dict[str, Any]:
-    """The document, with the schema of the multipart part `config` added."""
+    """The document, with the schemas of the two forms of `POST /jobs` added."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,
@@ -33,12 +34,11 @@ def openapi() -> dict[str, Any]:
             description=app.description,
             routes=app.routes,
         )
-        config = JobCreate.model_json_schema(
-            ref_template="#/components/schemas/{model}", mode="validation"
-        )
         schemas = document["components"]["schemas"]
-        schemas.update(config.pop("$defs", {}))
-        schemas["JobCreate"] = config
+        for body in (JobCreate, JobCreateOnDataset):
+            schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+            schemas.update(schema.pop("$defs", {}))
+            schemas[body.__name__] = schema
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -45,7 +45,7 @@ class UTCDateTime(sa.TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
 
-Json = sa.JSON().with_variant(JSONB(), "postgresql")
+Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 
 class Base(DeclarativeBase):
@@ -104,6 +104,7 @@ class Dataset(Base):
         sa.ForeignKeyConstraint(
             ["workspace_id", "sha256"], ["blobs.workspace_id", "blobs.sha256"]
         ),
+        sa.Index(None, "workspace_id", "created_at", "id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -127,17 +128,25 @@ class Job(Base):
             "(status = 'running') = (lease_owner IS NOT NULL)", name="lease"
         ),
         sa.Index(None, "status", "queue", "created_at"),
-        sa.Index(None, "workspace_id", "created_at"),
+        sa.Index(None, "workspace_id", "created_at", "id"),
+        sa.Index(None, "workspace_id", "status", "created_at", "id"),
+        sa.Index(None, "workspace_id", "kind", "created_at", "id"),
+        sa.Index(None, "workspace_id", "dataset_id", "created_at", "id"),
+        sa.Index(None, "dataset_id"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     workspace_id: Mapped[str]
     dataset_id: Mapped[str] = mapped_column(sa.ForeignKey("datasets.id"))
     kind: Mapped[str]
+    name: Mapped[str | None]
+    tags: Mapped[list[Any]] = mapped_column(default=list)
     queue: Mapped[str]
     config: Mapped[dict[str, Any]]
     schema: Mapped[dict[str, Any]]
     """What was made of the columns and the task: lometab.data.Schema."""
+    estimate: Mapped[dict[str, Any]]
+    """Parameters, memory and work, before any of it was done."""
 
     status: Mapped[str] = mapped_column(default="queued")
     phase: Mapped[str | None]
@@ -165,13 +174,33 @@ class TrainedModel(Base):
         sa.ForeignKeyConstraint(
             ["workspace_id", "onnx_sha256"], ["blobs.workspace_id", "blobs.sha256"]
         ),
+        sa.UniqueConstraint("workspace_id", "name", "version"),
+        sa.CheckConstraint("(name IS NULL) = (version IS NULL)", name="version"),
+        sa.Index(None, "workspace_id", "created_at", "id"),
+        sa.Index(None, "workspace_id", "onnx_sha256"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     workspace_id: Mapped[str]
     job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), unique=True)
     onnx_sha256: Mapped[str] = mapped_column(sa.String(64))
+    name: Mapped[str | None]
+    version: Mapped[int | None]
+    """Models of one name are counted from 1."""
+    metrics: Mapped[dict[str, Any]]
+    """The ensemble's scores on the test part."""
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class ModelAlias(Base):
+    """A name for one version of a model that can be moved, such as `champion`."""
+
+    __tablename__ = "model_aliases"
+
+    workspace_id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    alias: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(sa.ForeignKey("models.id"), index=True)
 
 
 class Report(Base):
@@ -194,3 +223,32 @@ class Worker(Base):
     workspace_id: Mapped[str]
     queue: Mapped[str]
     beat_at: Mapped[datetime]
+
+
+class ApiKey(Base):
+    """A key that acts in a workspace. The key itself is not kept, only its hash."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    name: Mapped[str]
+    sha256: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    hint: Mapped[str]
+    """Its last characters, to tell keys apart."""
+    scopes: Mapped[list[Any]]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    revoked_at: Mapped[datetime | None]
+
+
+class IdempotencyKey(Base):
+    """A request that is under way or was answered, by the key its client gave it."""
+
+    __tablename__ = "idempotency_keys"
+
+    workspace_id: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(sa.String(64))
+    locked_until: Mapped[datetime]
+    response: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    created_at: Mapped[datetime] = mapped_column(default=utc_now, index=True)

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,6 +11,40 @@ from lometab.data import ColumnKind
 from lometab.splits import Split
 
 Cell = str | int | float | bool | None
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Tag = Annotated[str, Field(min_length=1, max_length=100)]
+JobStatus = Literal["queued", "running", "succeeded", "failed"]
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """A page of a list, newest first."""
+
+    data: list[Item]
+    next_cursor: str | None = Field(
+        description="Send it as `cursor` for the next page; null on the last one."
+    )
+
+
+class Column(BaseModel):
+    """What a column would be used as, if it is not the target."""
+
+    name: str
+    kind: ColumnKind
+    reason: str | None = Field(description="Why it would be ignored, if it would.")
+
+
+class DatasetRead(BaseModel):
+    """An uploaded table."""
+
+    id: str
+    filename: str
+    sha256: str
+    size: int
+    n_rows: int
+    columns: list[Column]
+    created_at: dt.datetime
+    links: dict[str, str]
 
 
 class JobCreate(BaseModel):
@@ -44,6 +78,10 @@ class JobCreate(BaseModel):
         default="default", description="Settings where `hyperparameters` is silent."
     )
     hyperparameters: TrainConfig = Field(default_factory=TrainConfig)
+    name: Name | None = Field(
+        default=None, description="The model becomes the next version of this name."
+    )
+    tags: list[Tag] = Field(default_factory=list, max_length=20)
 
     @model_validator(mode="before")
     @classmethod
@@ -61,7 +99,13 @@ class JobCreate(BaseModel):
     def setting_names(cls) -> list[str]:
         """Every name that a config may hold, at any depth."""
         nested = [f.name for part in (Split, TrainConfig) for f in fields(part)]
-        return [*cls.model_fields, *nested]
+        return [*JobCreateOnDataset.model_fields, *nested]
+
+
+class JobCreateOnDataset(JobCreate):
+    """The same, on a dataset that was uploaded before."""
+
+    dataset_id: str = Field(examples=["ds_0123456789ab"])
 
 
 class JobError(BaseModel):
@@ -86,10 +130,12 @@ class JobRead(BaseModel):
 
     id: str
     kind: str
-    status: Literal["queued", "running", "succeeded", "failed"]
+    status: JobStatus
     phase: Literal["preparing", "training", "evaluating", "exporting"] | None
     progress: Progress
     attempt: int
+    name: str | None
+    tags: list[str]
     dataset_id: str
     model_id: str | None
     config: dict[str, Any] = Field(
@@ -117,9 +163,40 @@ class ModelRead(BaseModel):
     numeric: list[str]
     categorical: list[str]
     datetime: list[str]
+    name: str | None
+    version: int | None
+    aliases: list[str]
+    metrics: dict[str, float | None] = Field(
+        description="Scores of the ensemble on the test part."
+    )
+    lineage: dict[str, Any] = Field(
+        description="Dataset, split, seed, settings and library versions."
+    )
     onnx_sha256: str
     created_at: dt.datetime
     links: dict[str, str]
+
+
+class ModelSummary(BaseModel):
+    """A model in a list."""
+
+    id: str
+    job_id: str
+    name: str | None
+    version: int | None
+    aliases: list[str]
+    metrics: dict[str, float | None]
+    onnx_sha256: str
+    created_at: dt.datetime
+    links: dict[str, str]
+
+
+class AliasWrite(BaseModel):
+    """Which model an alias shall point at."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = Field(ge=1, description="A version of the name in the path.")
 
 
 class PredictRequest(BaseModel):

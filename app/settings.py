@@ -24,6 +24,9 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
 
+    require_keys: bool | None = None
+    """Requests need an API key; null: unless the service is the embedded default."""
+
     max_upload_bytes: int = Field(default=256 * 2**20, gt=0)
     """Largest request body that is taken."""
     max_predict_rows: int = Field(default=100_000, gt=0)
@@ -53,6 +56,10 @@ class Settings(BaseSettings):
         return not self.database_url
 
     @property
+    def keys_required(self) -> bool:
+        return not self.is_embedded if self.require_keys is None else self.require_keys
+
+    @property
     def sqlalchemy_url(self) -> str:
         if self.database_url:
             return self.database_url
@@ -60,7 +67,8 @@ class Settings(BaseSettings):
 
     def environment(self, **changes: object) -> dict[str, str]:
         """The environment of a child process that shall run under these settings."""
-        changed = self.model_copy(update=changes).model_dump(mode="json")
+        copy = self.model_copy(update=changes)
+        changed = copy.model_dump(mode="json", exclude_none=True)
         ours = {
             f"LOMETAB_{name.upper()}": value
             if isinstance(value, str)

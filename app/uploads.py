@@ -1,5 +1,6 @@
 """Reading a multipart request as it arrives: counted, and never whole in memory."""
 
+import hashlib
 from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
@@ -24,6 +25,8 @@ class Upload:
     fields: dict[str, bytes] = field(default_factory=dict)
     file: IO[bytes] | None = None
     filename: str = ""
+    size: int = 0
+    sha256: str = ""
 
     def close(self) -> None:
         if self.file is not None:
@@ -42,7 +45,8 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
         raise _too_large(max_bytes)
     upload = Upload()
     try:
-        parser = MultipartParser(options[b"boundary"], _Parts(upload).callbacks())
+        parts = _Parts(upload)
+        parser = MultipartParser(options[b"boundary"], parts.callbacks())
         n_bytes = 0
         async for content in request.stream():
             n_bytes += len(content)
@@ -50,6 +54,7 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
                 raise _too_large(max_bytes)
             parser.write(content)
         parser.finalize()
+        upload.sha256 = parts.digest.hexdigest()
     except MultipartParseError as error:
         upload.close()
         raise Invalid(
@@ -72,6 +77,7 @@ class _Parts:
 
     def __init__(self, upload: Upload) -> None:
         self.upload = upload
+        self.digest = hashlib.sha256()
         self.header = self.value = b""
         self.headers: dict[bytes, bytes] = {}
         self.name: str | None = None
@@ -120,7 +126,19 @@ class _Parts:
         if self.name is None:
             assert self.upload.file is not None
             self.upload.file.write(data[start:end])
+            self.upload.size += end - start
+            self.digest.update(data[start:end])
             return
         self.upload.fields[self.name] += data[start:end]
         if sum(map(len, self.upload.fields.values())) > MAX_FIELD_BYTES:
             raise TooLarge(f"the parts besides `file` exceed {MAX_FIELD_BYTES} bytes")
+
+
+async def read_body(request: Request, *, max_bytes: int) -> bytes:
+    """A small body, whole; TooLarge as soon as it is more than that."""
+    body = b""
+    async for content in request.stream():
+        body += content
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+    return body

@@ -198,7 +198,9 @@ _NUMERIC = ("numeric", "datetime")
 
 
 def infer_kind(
-    name: str, values: Sequence[object] | NDArray[Any], missing: Collection[str]
+    name: str,
+    values: Sequence[object] | NDArray[Any],
+    missing: Collection[str] = cells.MISSING,
 ) -> tuple[ColumnKind, str | None]:
     """A column's kind by all its cells, and why it is ignored if it is."""
     texts = cells.categories(values, missing)

@@ -2,13 +2,13 @@
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app import db, queue
+from app import auth, db, queue
 from app.main import app
 from app.settings import get_settings
 from tests.servers import Postgres, Redis
@@ -97,8 +97,21 @@ def database(
 @pytest.fixture
 def client(database: sa.Connection) -> Iterator[TestClient]:
     """The API in this process; what it writes is rolled back."""
-    with TestClient(app, raise_server_exceptions=False) as client:
+    address = "http://127.0.0.1"
+    with TestClient(app, address, raise_server_exceptions=False) as client:
+        client.headers["Authorization"] = f"Bearer {make_key()}"
         yield client
+
+
+def make_key(
+    workspace_id: str = "default", scopes: Collection[auth.Scope] = auth.SCOPES
+) -> str:
+    """A key for the database of the test."""
+    with db.writing() as session:
+        _, secret = auth.create_key(
+            session, workspace_id=workspace_id, name="test", scopes=scopes
+        )
+    return secret
 
 
 def make_csv(n_rows: int = 120, seed: int = 0) -> str:

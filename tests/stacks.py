@@ -12,7 +12,9 @@ from typing import IO, Any, Literal
 import httpx
 import psutil
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
+from app.auth import SCOPES, create_key
 from app.db import make_engine
 from tests.servers import Postgres, Redis, wait_until
 
@@ -30,9 +32,15 @@ class Stack:
     """A migrated database and an empty broker of its own, for one test."""
 
     def __init__(
-        self, name: StackName, folder: Path, environment: dict[str, str], url: str
+        self,
+        name: StackName,
+        folder: Path,
+        environment: dict[str, str],
+        url: str,
+        key: str | None = None,
     ) -> None:
         self.name = name
+        self.key = key
         self.folder = folder
         self.environment = environment
         self.url = url
@@ -90,7 +98,16 @@ class Stacks:
             "LOMETAB_DATABASE_URL": url,
             "LOMETAB_BROKER_URL": self.redis.url(self.n_made % 16),
         }
-        return Stack(name, folder, environment, url)
+        return Stack(name, folder, environment, url, self._make_key(url))
+
+    def _make_key(self, url: str) -> str:
+        engine = make_engine(url)
+        with Session(engine) as session:
+            _, secret = create_key(
+                session, workspace_id="default", name="test", scopes=SCOPES
+            )
+        engine.dispose()
+        return secret
 
 
 class Service:
@@ -102,7 +119,14 @@ class Service:
         self.log_path = stack.folder / f"service-{n_before}.log"
         self.log: IO[bytes] = self.log_path.open("wb")
         self.process = self._start("-m", "app.cli", "serve", "--port", "0")
-        self.client = httpx.Client(base_url=self._read_address(), timeout=60)
+        self.address = self._read_address()
+        self.client = self.make_client()
+
+    def make_client(self) -> httpx.Client:
+        headers = (
+            {"Authorization": f"Bearer {self.stack.key}"} if self.stack.key else {}
+        )
+        return httpx.Client(base_url=self.address, timeout=60, headers=headers)
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

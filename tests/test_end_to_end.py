@@ -243,7 +243,7 @@ def test_500_jobs_from_20_clients(service: Service, stack: Stack) -> None:
     tables = [make_csv(40, seed=i) for i in range(5)]
 
     def post_25(client_number: int) -> list[str]:
-        with httpx.Client(base_url=service.client.base_url, timeout=60) as client:
+        with service.make_client() as client:
             return [
                 post_job(client, tables[(client_number + i) % 5])["id"]
                 for i in range(25)

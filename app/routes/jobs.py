@@ -1,46 +1,52 @@
 """Jobs: asking for a model, and what became of it."""
 
+import csv
+import hashlib
+import io
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import orjson
 import sqlalchemy as sa
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from app import blobs, db, jobs
-from app.deps import JobDep, ReadSessionDep, SettingsDep, WorkspaceDep
-from app.errors import Conflict, Invalid, from_validation
+from app import datasets, db, idempotency, jobs
+from app.auth import Caller, Reader, Writer
+from app.deps import (
+    ChangedJobDep,
+    JobDep,
+    ReadSessionDep,
+    SessionDep,
+    SettingsDep,
+    get_or_404,
+)
+from app.errors import Conflict, Invalid, UnsupportedMediaType, from_validation
 from app.models import FINISHED, Dataset, Job, Report, TrainedModel, new_id
+from app.paging import After, Before, Cursor, Limit, read_page
 from app.queue import enqueue_training
-from app.schemas import JobCreate, JobRead, Problem
+from app.routes.responses import matches, problems
+from app.schemas import JobCreate, JobCreateOnDataset, JobRead, JobStatus, Page
 from app.settings import Settings
-from app.uploads import Upload, receive
-from lometab.data import Schema, infer_schema, read_csv
+from app.uploads import Upload, read_body, receive
+from lometab.data import Schema, Table, infer_schema
 from lometab.splits import split_rows
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no such job."}
-}
-NOT_READY: dict[int | str, dict[str, Any]] = {
-    **NOT_FOUND,
-    409: {"model": Problem, "description": "The job has no report yet, or failed."},
-}
+MAX_CONFIG_BYTES = 2**20
 
 
 @router.post(
     "",
     status_code=202,
     response_model=JobRead,
-    summary="Train a model on a CSV",
-    responses={
-        413: {"model": Problem, "description": "The file is too large."},
-        415: {"model": Problem, "description": "The body is not multipart."},
-        422: {"model": Problem, "description": "The file or the config is wrong."},
-    },
+    summary="Train a model",
+    responses=problems(404, 409, 413, 415, 422),
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -55,97 +61,160 @@ NOT_READY: dict[int | str, dict[str, Any]] = {
                         },
                     },
                     "encoding": {"config": {"contentType": "application/json"}},
-                }
+                },
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/JobCreateOnDataset"}
+                },
             },
         }
     },
 )
 async def create_job(
     request: Request,
-    response: Response,
     settings: SettingsDep,
-    workspace_id: WorkspaceDep,
-) -> JobRead:
-    """Send the CSV as the part `file` and the settings as the part `config`.
+    caller: Writer,
+    idempotency_key: idempotency.KeyHeader = None,
+) -> Response:
+    """Send a CSV as the part `file` and the settings as the part `config` of
+    `multipart/form-data`; or send the settings as JSON, with the `dataset_id` of a file
+    that was uploaded before.
 
     Everything that can be checked is checked before the answer: the file, the target,
-    the split and every setting. The answer shows what was made of them.
+    the split and every setting. The answer shows what was made of them. With an
+    `Idempotency-Key` the same request can be sent again without a second job.
     """
     # async: the body is counted while it arrives, instead of being spooled unseen.
-    upload = await receive(request, max_bytes=settings.max_upload_bytes)
-    try:
-        job = await run_in_threadpool(_create_job, upload, settings, workspace_id)
-    finally:
-        upload.close()
-    response.headers["Location"] = f"/jobs/{job.id}"
-    return job
-
-
-def _create_job(upload: Upload, settings: Settings, workspace_id: str) -> JobRead:
-    body = _parse_config(upload)
-    if upload.file is None:
-        raise Invalid("the part `file` with the CSV is missing", code="missing_file")
-    table = read_csv(upload.file.read())
-    reserved = [body.split.column] if body.split.column else []
-    schema = infer_schema(
-        table,
-        target=body.target,
-        task=body.task,
-        columns=body.columns,
-        reserved=reserved,
+    content_type = request.headers.get("content-type", "")
+    if content_type.startswith("multipart/form-data"):
+        upload = await receive(request, max_bytes=settings.max_upload_bytes)
+        try:
+            return await run_in_threadpool(
+                _create_from_file, upload, settings, caller, idempotency_key
+            )
+        finally:
+            upload.close()
+    if content_type.split(";")[0].strip() == "application/json":
+        body = await read_body(request, max_bytes=MAX_CONFIG_BYTES)
+        return await run_in_threadpool(
+            _create_on_dataset, body, settings, caller, idempotency_key
+        )
+    raise UnsupportedMediaType(
+        "send multipart/form-data with the parts `file` (the CSV) and `config` (JSON), "
+        "or application/json with a `dataset_id`"
     )
-    split_rows(table, schema, body.split)
-    upload.file.seek(0)
-    sha256 = blobs.store(workspace_id, upload.file)
-    with db.writing() as session:
-        dataset_id = _find_or_add_dataset(
-            session,
-            workspace_id=workspace_id,
-            sha256=sha256,
-            filename=upload.filename,
-            size=upload.file.tell(),
-            n_rows=len(table[body.target]),
-            columns=list(table),
-        )
-        job = Job(
-            id=new_id("job"),
-            workspace_id=workspace_id,
-            dataset_id=dataset_id,
-            kind=body.kind,
-            queue=_choose_queue(session, body.device, settings),
-            config=_resolve(body, schema),
-            schema=schema.to_dict(),
-            progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
-        )
-        session.add(job)
-        session.commit()
-    enqueue_training(job.id, job.queue)
-    return _read_job(job, None)
 
 
-def _parse_config(upload: Upload) -> JobCreate:
+def _create_from_file(
+    upload: Upload, settings: Settings, caller: Caller, key: str | None
+) -> Response:
     if "config" not in upload.fields:
         raise Invalid(
             'the part `config` is missing; it is JSON such as {"target": "price"}',
             code="missing_config",
         )
+    body = _parse(JobCreate, upload.fields["config"])
+    if upload.file is None:
+        raise Invalid("the part `file` with the CSV is missing", code="missing_file")
+
+    def create() -> JobRead:
+        dataset, table = datasets.ingest(upload, caller.workspace_id)
+        return _create_job(body, dataset, table, settings, key)
+
+    return _create_once(body, upload.sha256, caller, key, create)
+
+
+def _create_on_dataset(
+    content: bytes, settings: Settings, caller: Caller, key: str | None
+) -> Response:
+    body = _parse(JobCreateOnDataset, content)
+    with db.reading() as session:
+        dataset = get_or_404(session, Dataset, body.dataset_id, caller.workspace_id)
+
+    def create() -> JobRead:
+        table = datasets.read_table(dataset)
+        return _create_job(body, dataset, table, settings, key)
+
+    return _create_once(body, dataset.sha256, caller, key, create)
+
+
+def _parse(kind: type[JobCreate], content: bytes) -> Any:
     try:
-        return JobCreate.model_validate_json(upload.fields["config"])
+        return kind.model_validate_json(content)
     except ValidationError as error:
         raise from_validation(error, JobCreate.setting_names()) from None
 
 
-def _find_or_add_dataset(session: Session, **values: Any) -> str:
-    """One dataset for the same bytes: the id of the one that is there, or a new one."""
-    db.insert_unless_exists(
-        session, Dataset, id=new_id("ds"), created_at=db.now(session), **values
-    )
-    return session.scalars(
-        sa.select(Dataset.id).where(
-            Dataset.workspace_id == values["workspace_id"],
-            Dataset.sha256 == values["sha256"],
+def _create_once(
+    body: JobCreate,
+    sha256: str,
+    caller: Caller,
+    key: str | None,
+    create: Callable[[], JobRead],
+) -> Response:
+    """Create the job, or give the answer that the same request got before."""
+    if key is None:
+        return _accepted(create().model_dump(mode="json"))
+    workspace_id = caller.workspace_id
+    config = body.model_dump(mode="json", exclude={"dataset_id"})
+    with db.writing() as session:
+        first = idempotency.begin(
+            session, workspace_id, key, idempotency.fingerprint(config, sha256)
         )
-    ).one()
+    if first is not None:
+        return _accepted(first, {"Idempotent-Replayed": "true"})
+    try:
+        return _accepted(create().model_dump(mode="json"))
+    except BaseException:
+        with db.writing() as session:
+            idempotency.abandon(session, workspace_id, key)
+        raise
+
+
+def _accepted(job: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    location = {"Location": job["links"]["self"]}
+    return JSONResponse(job, 202, headers={**location, **(headers or {})})
+
+
+def _create_job(
+    body: JobCreate,
+    dataset: Dataset,
+    table: Table,
+    settings: Settings,
+    key: str | None,
+) -> JobRead:
+    """Check the data against the settings, write the row, ring the bell."""
+    schema = infer_schema(
+        table,
+        target=body.target,
+        task=body.task,
+        columns=body.columns,
+        reserved=[body.split.column] if body.split.column else [],
+    )
+    split_rows(table, schema, body.split)
+    with db.writing() as session:
+        job = Job(
+            id=new_id("job"),
+            workspace_id=dataset.workspace_id,
+            dataset_id=dataset.id,
+            kind=body.kind,
+            name=body.name,
+            tags=body.tags,
+            queue=_choose_queue(session, body.device, settings),
+            config=_resolve(body, schema),
+            schema=schema.to_dict(),
+            estimate={},
+            progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
+        )
+        session.add(job)
+        session.flush()
+        answer = _read_job(job, None)
+        if key is not None:
+            idempotency.keep(
+                session, dataset.workspace_id, key, answer.model_dump(mode="json")
+            )
+        session.commit()
+    enqueue_training(job.id, job.queue)
+    return answer
 
 
 def _choose_queue(session: Session, device: str, settings: Settings) -> str:
@@ -158,7 +227,7 @@ def _choose_queue(session: Session, device: str, settings: Settings) -> str:
 
 def _resolve(body: JobCreate, schema: Schema) -> dict[str, Any]:
     """The config with every preset and guess spelled out."""
-    config = body.model_dump(mode="json")
+    config = body.model_dump(mode="json", exclude={"dataset_id", "name", "tags"})
     return {
         **config,
         "task": schema.task,
@@ -173,9 +242,10 @@ def _read_job(job: Job, model_id: str | None) -> JobRead:
     kinds |= dict.fromkeys(schema.categorical, "categorical")
     kinds |= dict.fromkeys(schema.datetime, "datetime")
     kinds |= {name: f"ignored: {why}" for name, why in schema.ignored.items()}
-    links = {"self": f"/jobs/{job.id}"}
-    if model_id is not None:
+    links = {"self": f"/jobs/{job.id}", "dataset": f"/datasets/{job.dataset_id}"}
+    if job.status == "succeeded":
         links |= {kind: f"/jobs/{job.id}/{kind}" for kind in REPORTS}
+    if model_id is not None:
         links |= {"model": f"/models/{model_id}"}
     progress = {"best_epoch": None, "best_score": None, "eta_seconds": None}
     return JobRead.model_validate(
@@ -194,51 +264,140 @@ _SAME = JobRead.model_fields.keys() - {"progress", "model_id", "columns", "links
 
 
 @router.get(
+    "", response_model=Page[JobRead], summary="List jobs", responses=problems(422)
+)
+def list_jobs(
+    session: ReadSessionDep,
+    caller: Reader,
+    status: Annotated[JobStatus | None, Query()] = None,
+    kind: Annotated[Literal["train"] | None, Query()] = None,
+    dataset_id: Annotated[str | None, Query(max_length=100)] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    created_after: After = None,
+    created_before: Before = None,
+) -> Page[JobRead]:
+    statement = (
+        sa.select(Job, TrainedModel.id)
+        .outerjoin(TrainedModel, TrainedModel.job_id == Job.id)
+        .where(Job.workspace_id == caller.workspace_id)
+    )
+    for column, value in (
+        (Job.status, status),
+        (Job.kind, kind),
+        (Job.dataset_id, dataset_id),
+    ):
+        if value is not None:
+            statement = statement.where(column == value)
+    rows, next_cursor = read_page(
+        session,
+        statement,
+        Job,
+        limit=limit,
+        cursor=cursor,
+        created_after=created_after,
+        created_before=created_before,
+    )
+    return Page(
+        data=[_read_job(job, model_id) for job, model_id in rows],
+        next_cursor=next_cursor,
+    )
+
+
+@router.get(
     "/{job_id}",
     response_model=JobRead,
     summary="Status, phase and progress of a job",
-    responses=NOT_FOUND,
+    responses=problems(404, 422),
 )
 def read_job(job: JobDep, session: ReadSessionDep) -> JobRead:
-    model_id = session.scalar(
+    return _read_job(job, _find_model_id(session, job))
+
+
+def _find_model_id(session: Session, job: Job) -> str | None:
+    return session.scalar(
         sa.select(TrainedModel.id).where(TrainedModel.job_id == job.id)
     )
-    return _read_job(job, model_id)
+
+
+@router.delete(
+    "/{job_id}",
+    status_code=204,
+    summary="Delete a job that has ended, and its reports",
+    responses=problems(404, 409, 422),
+)
+def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
+    if job.status not in FINISHED:
+        raise Conflict(
+            f"the job is {job.status}; it can be deleted when it has ended",
+            code="job_not_finished",
+            job_status=job.status,
+        )
+    model_id = _find_model_id(session, job)
+    if model_id is not None:
+        raise Conflict(
+            f"the job made {model_id}; delete the model first", code="job_has_model"
+        )
+    session.execute(sa.delete(Report).where(Report.job_id == job.id))
+    session.delete(job)
+    session.commit()
+
+
+IfNoneMatch = Annotated[str | None, Header(description="An `ETag` got before.")]
+Format = Annotated[
+    Literal["json", "csv"], Query(description="csv: the numbers of the pairs or bins.")
+]
 
 
 @router.get(
     "/{job_id}/diversity",
     summary="How diverse the members are on the test part",
-    responses=NOT_READY,
+    responses=problems(404, 409, 422),
 )
-def read_diversity(job: JobDep, session: ReadSessionDep) -> dict[str, Any]:
+def read_diversity(
+    job: JobDep,
+    session: ReadSessionDep,
+    if_none_match: IfNoneMatch = None,
+    format: Format = "json",
+) -> Response:
     """Classification: pairwise KL and disagreement, with the K x K matrices.
     Regression: the ambiguity, in target units squared and relative to the target's
     variance. With one member there is no diversity, and the numbers are null."""
-    return _read_report(job, "diversity", session)
+    body = _find_report(job, "diversity", session)
+    rows = _pairs(body) if format == "csv" else None
+    return _serve(body, rows, if_none_match)
 
 
 @router.get(
     "/{job_id}/calibration",
     summary="How far the ensemble's confidence can be trusted",
-    responses=NOT_READY,
+    responses=problems(404, 409, 422),
 )
-def read_calibration(job: JobDep, session: ReadSessionDep) -> dict[str, Any]:
+def read_calibration(
+    job: JobDep,
+    session: ReadSessionDep,
+    if_none_match: IfNoneMatch = None,
+    format: Format = "json",
+) -> Response:
     """Classification: expected calibration error with its 15 bins, Brier score and
     negative log-likelihood. Regression: coverage and width of intervals."""
-    return _read_report(job, "calibration", session)
+    body = _find_report(job, "calibration", session)
+    bins = body.get("bins") or body.get("conformal_intervals")
+    return _serve(body, bins if format == "csv" else None, if_none_match)
 
 
 @router.get(
     "/{job_id}/report",
     summary="Scores of the ensemble and of each member",
-    responses=NOT_READY,
+    responses=problems(404, 409, 422),
 )
-def read_report(job: JobDep, session: ReadSessionDep) -> dict[str, Any]:
-    return _read_report(job, "report", session)
+def read_report(
+    job: JobDep, session: ReadSessionDep, if_none_match: IfNoneMatch = None
+) -> Response:
+    return _serve(_find_report(job, "report", session), None, if_none_match)
 
 
-def _read_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
+def _find_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
     report = session.get(Report, (job.id, kind))
     if report is not None:
         return report.body
@@ -254,3 +413,33 @@ def _read_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
         headers={"Retry-After": "2"},
         job_status=job.status,
     )
+
+
+def _pairs(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per pair of members, or the one row of a regression."""
+    if "pairwise_kl" not in body:
+        return [body["ambiguity"]]
+    kl, differ = body["pairwise_kl"]["matrix"], body["disagreement"]["matrix"]
+    return [
+        {"i": i, "j": j, "pairwise_kl": kl[i][j], "disagreement": differ[i][j]}
+        for i in range(len(kl or []))
+        for j in range(i)
+    ]
+
+
+def _serve(
+    body: dict[str, Any], rows: list[dict[str, Any]] | None, if_none_match: str | None
+) -> Response:
+    """The report as JSON, or rows as CSV; 304 if the client has it already."""
+    if rows is None:
+        content, media_type = orjson.dumps(body), "application/json"
+    else:
+        file = io.StringIO(newline="")
+        writer = csv.DictWriter(file, rows[0] if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+        content, media_type = file.getvalue().encode(), "text/csv"
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    if matches(etag, if_none_match):
+        return Response(status_code=304, headers={"ETag": etag})
+    return Response(content, media_type=media_type, headers={"ETag": etag})

@@ -11,6 +11,10 @@ from sqlalchemy.orm import Session
 from app import blobs, db, jobs
 from app.models import Dataset, Job, Report, TrainedModel, new_id, utc_now
 
+REPORTS: dict[str, Any] = {
+    "diversity": {"k": 4},
+    "report": {"scores": {"test": {"ensemble": {"rmse": 0.5}}}},
+}
 CLAIM: dict[str, Any] = {"queue": "cpu", "owner": "me", "lease_seconds": 60}
 
 
@@ -42,6 +46,7 @@ def make_job(session: Session, **values: Any) -> Job:
         kind="train",
         config={},
         schema={},
+        estimate={},
         **{"queue": "cpu", **values},
     )
     session.add(job)
@@ -101,7 +106,7 @@ def claim_again(session: Session, job: Job) -> tuple[Job, Job]:
 def test_a_zombie_cannot_write(session: Session) -> None:
     zombie, holder = claim_again(session, make_job(session))
     sha256 = blobs.store_bytes("default", b"model")
-    result: dict[str, Any] = {"onnx_sha256": sha256, "reports": {}, "progress": {}}
+    result = {"onnx_sha256": sha256, "reports": REPORTS, "progress": {}}
     assert not jobs.beat(session, zombie, 60)
     assert not jobs.report_progress(session, zombie, "training", {"epoch": 9})
     assert not jobs.finish(session, zombie, **result)
@@ -119,14 +124,14 @@ def test_finish_publishes_all_or_nothing(session: Session) -> None:
     claimed = jobs.claim(session, **CLAIM)
     assert claimed is not None
     sha256 = blobs.store_bytes("default", b"model")
-    reports = {"diversity": {"k": 4}}
     assert jobs.finish(
-        session, claimed, onnx_sha256=sha256, reports=reports, progress={"epoch": 3}
+        session, claimed, onnx_sha256=sha256, reports=REPORTS, progress={"epoch": 3}
     )
     ended = read(session, job)
     assert (ended.status, ended.phase, ended.lease_owner) == ("succeeded", None, None)
     assert ended.finished_at is not None
-    assert session.scalars(sa.select(TrainedModel.job_id)).one() == job.id
+    model = session.scalars(sa.select(TrainedModel)).one()
+    assert (model.job_id, model.metrics) == (job.id, {"rmse": 0.5})
     assert session.get_one(Report, (job.id, "diversity")).body == {"k": 4}
 
 
@@ -182,3 +187,16 @@ def test_times_come_back_in_utc(session: Session) -> None:
         session.execute(
             sa.update(Job).values(created_at=utc_now().replace(tzinfo=None))
         )
+
+
+def test_models_of_one_name_are_versions(session: Session) -> None:
+    for name in ("churn", "churn", None, "other"):
+        make_job(session, name=name)
+    sha256 = blobs.store_bytes("default", b"model")
+    while claimed := jobs.claim(session, **CLAIM):
+        assert jobs.finish(
+            session, claimed, onnx_sha256=sha256, reports=REPORTS, progress={}
+        )
+    models = session.scalars(sa.select(TrainedModel)).all()
+    versions = sorted((model.name or "", model.version or 0) for model in models)
+    assert versions == [("", 0), ("churn", 1), ("churn", 2), ("other", 1)]

@@ -146,7 +146,9 @@ def test_missing_parts(client: TestClient, table_csv: str) -> None:
     check_problem(no_config, 422, "`config` is missing")
     no_file = client.post("/jobs", files={"config": (None, '{"target": "y"}')})
     check_problem(no_file, 422, "`file`")
-    check_problem(client.post("/jobs", json={"target": "y"}), 415, "multipart")
+    check_problem(client.post("/jobs", json={"target": "y"}), 422, "dataset_id")
+    csv = client.post("/jobs", content=table_csv, headers={"content-type": "text/csv"})
+    check_problem(csv, 415, "multipart")
 
 
 def test_limits(

@@ -1,0 +1,83 @@
+"""Cursor paging: newest first, stable while rows are added."""
+
+import base64
+import binascii
+import json
+from datetime import datetime
+from typing import Annotated, Any, TypeVar
+
+import sqlalchemy as sa
+from fastapi import Query
+from sqlalchemy.orm import Session
+
+from app.errors import Invalid
+from app.models import Dataset, Job, TrainedModel
+
+Row = TypeVar("Row", Job, TrainedModel, Dataset)
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Rows on a page.")]
+Cursor = Annotated[
+    str | None, Query(description="`next_cursor` of the page before this one.")
+]
+After = Annotated[
+    datetime | None, Query(description="Only those created at this time or later.")
+]
+Before = Annotated[
+    datetime | None, Query(description="Only those created before this time.")
+]
+
+
+def read_page(
+    session: Session,
+    statement: "sa.Select[*tuple[Any, ...]]",
+    table: type[Row],
+    *,
+    limit: int,
+    cursor: str | None,
+    created_after: datetime | None,
+    created_before: datetime | None,
+) -> tuple[list[Any], str | None]:
+    """The rows of one page, and the cursor of the next if there is one."""
+    if created_after is not None:
+        statement = statement.where(table.created_at >= _with_zone(created_after))
+    if created_before is not None:
+        statement = statement.where(table.created_at < _with_zone(created_before))
+    if cursor is not None:
+        moment, id_ = _decode(cursor)
+        statement = statement.where(
+            sa.tuple_(table.created_at, table.id) < sa.tuple_(moment, id_)
+        )
+    rows = session.execute(
+        statement.order_by(table.created_at.desc(), table.id.desc()).limit(limit + 1)
+    ).all()
+    if len(rows) <= limit:
+        return list(rows), None
+    last = rows[limit - 1][0]
+    return list(rows[:limit]), _encode(last.created_at, last.id)
+
+
+def _with_zone(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise Invalid(
+            f"a time must carry a zone, such as {moment.isoformat()}Z",
+            code="invalid_request",
+        )
+    return moment
+
+
+def _encode(moment: datetime, id_: str) -> str:
+    text = json.dumps([moment.isoformat(), id_])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _decode(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        moment, id_ = json.loads(
+            base64.b64decode(padded, altchars=b"-_", validate=True)
+        )
+        return _with_zone(datetime.fromisoformat(moment)), str(id_)
+    except (ValueError, TypeError, binascii.Error, Invalid):
+        raise Invalid(
+            "the cursor is not one that this service gave", code="bad_cursor"
+        ) from None

@@ -1,0 +1,37 @@
+"""What the OpenAPI document says of errors, once for all routes."""
+
+from typing import Any
+
+from app.schemas import Problem
+
+_DESCRIPTIONS = {
+    401: "An API key is needed, or the one sent is unknown or revoked.",
+    403: "The API key lacks the scope, or the request comes from a foreign page.",
+    404: "There is no such resource in the caller's workspace.",
+    409: "The state of the resource does not allow this; `detail` names the state.",
+    413: "The request is larger than this service takes.",
+    415: "The content type is not one this route reads.",
+    422: "The request cannot be used as it is; `detail` says what to do.",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The error responses of a route, beside those that every route has."""
+    return {
+        status: {
+            "description": _DESCRIPTIONS[status],
+            "content": {
+                "application/problem+json": {
+                    "schema": {"$ref": "#/components/schemas/Problem"}
+                }
+            },
+            **({"model": Problem} if status == 401 else {}),
+        }
+        for status in sorted({401, 403, *statuses})
+    }
+
+
+def matches(etag: str, if_none_match: str | None) -> bool:
+    """Whether a client that has one of these tags has this answer."""
+    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
+    return etag in tags or "*" in tags
