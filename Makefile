@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help install demo serve test lint format typecheck clean
+.PHONY: help install demo serve test lint format typecheck docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -40,6 +40,9 @@ format: $(INSTALLED) ## Format the code
 
 typecheck: $(INSTALLED) ## Check types
 	$(BIN)/mypy
+
+docs: $(INSTALLED) ## Write docs/errors.md from the code
+	$(BIN)/python -c 'from app.errors import document; print(document(), end="")' > docs/errors.md
 
 bench-%: $(INSTALLED) ## Run benchmarks/<name>.py
 	$(BIN)/python benchmarks/$*.py

@@ -11,13 +11,16 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
+from app.request_id import HEADER
 from lometab.errors import DataError, LoMETabError, suggest
 
 log = logging.getLogger(__name__)
 
 
 class AppError(Exception):
-    """Base of the errors that a client is told. The docstring is the default detail."""
+    """Something went wrong on our side; it was logged under the request id."""
+
+    # Base of the errors that a client is told; a docstring is the default detail.
 
     status = 500
     code = "internal"
@@ -26,13 +29,11 @@ class AppError(Exception):
         self,
         detail: str | None = None,
         *,
-        code: str | None = None,
         headers: Mapping[str, str] | None = None,
         **members: Any,
     ) -> None:
         self.detail = detail or type(self).__doc__ or ""
         super().__init__(self.detail)
-        self.code = code or self.code
         self.headers = headers
         self.members = {k: v for k, v in members.items() if v is not None}
 
@@ -53,15 +54,51 @@ class Forbidden(AppError):
 
 
 class NotFound(AppError):
-    """There is nothing at this address."""
+    """There is nothing of this id in the caller's workspace."""
 
     status, code = 404, "not_found"
 
 
 class Conflict(AppError):
-    """The resource is in a state that does not allow this."""
+    """The state of the resource does not allow this."""
 
     status, code = 409, "conflict"
+
+
+class DatasetInUse(Conflict):
+    """A dataset cannot be deleted while jobs use it."""
+
+    code = "dataset_in_use"
+
+
+class JobNotFinished(Conflict):
+    """A job cannot be deleted before it has ended."""
+
+    code = "job_not_finished"
+
+
+class JobHasModel(Conflict):
+    """A job cannot be deleted before the model it made."""
+
+    code = "job_has_model"
+
+
+class ReportNotReady(Conflict):
+    """The job has not ended; ask again after `Retry-After` seconds."""
+
+    code = "report_not_ready"
+
+
+class NoReport(Conflict):
+    """The job ended without a report; its `error` says why."""
+
+    code = "no_report"
+
+
+class RequestInProgress(Conflict):
+    """The first request with this Idempotency-Key is under way; ask again later."""
+
+    code = "request_in_progress"
 
 
 class TooLarge(AppError):
@@ -77,9 +114,81 @@ class UnsupportedMediaType(AppError):
 
 
 class Invalid(AppError):
-    """The request cannot be used as it is."""
+    """The request does not fit its schema; `errors` has a pointer for each fault."""
 
-    status, code = 422, "invalid"
+    status, code = 422, "invalid_request"
+
+
+class BadData(Invalid):
+    """The file or the rows cannot be used; `column` and `line` say where."""
+
+    code = "bad_data"
+
+
+class BadMultipart(Invalid):
+    """The multipart body cannot be read, or a part of it is missing or double."""
+
+    code = "bad_multipart"
+
+
+class BadCursor(Invalid):
+    """The cursor of a list is not one that this service gave."""
+
+    code = "bad_cursor"
+
+
+class IdempotencyKeyReused(Invalid):
+    """The Idempotency-Key was used for another request; send a new one."""
+
+    code = "idempotency_key_reused"
+
+
+JOB_FAILURES = {
+    "bad_data": "The data cannot be trained on; the message says what to do.",
+    "diverged": "The loss stopped being a number; try a smaller learning rate.",
+    "export_mismatch": "The ONNX file did not answer as the trained model does.",
+    "internal": "Something went wrong on our side; it was logged.",
+    "out_of_memory": "Training needed more memory than there is; try a smaller k, "
+    "d_block or batch_size.",
+    "worker_lost": "The training process died again and again.",
+}
+"""What `error.code` of a failed job can be."""
+
+
+def document() -> str:
+    """docs/errors.md."""
+    classes = [AppError]
+    for each in classes:
+        classes.extend(each.__subclasses__())
+    classes.sort(key=lambda each: (each.status, each.code))
+    lines = [
+        "# Errors",
+        "",
+        "Written by `make docs` from `app/errors.py`.",
+        "",
+        "Every error is `application/problem+json` (RFC 9457) with `type`, `title`, "
+        "`status`,",
+        "`detail` (a sentence that says what to do) and a `code` that stays the same. "
+        "Where",
+        "there is one, a `pointer`, `column` or `line` says where the fault lies.",
+        "",
+        "| status | code | meaning |",
+        "|---|---|---|",
+        *(f"| {c.status} | `{c.code}` | {_first_line(c)} |" for c in classes),
+        "",
+        "Other statuses of HTTP have their name as code, such as `method_not_allowed`.",
+        "",
+        "A job that failed has an `error` with one of these codes:",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| `{code}` | {meaning} |" for code, meaning in JOB_FAILURES.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _first_line(error: type[AppError]) -> str:
+    return (error.__doc__ or "").splitlines()[0]
 
 
 def from_validation(
@@ -104,7 +213,7 @@ def from_validation(
         )
         for fault in faults
     )
-    return Invalid(detail, code="invalid_request", errors=faults)
+    return Invalid(detail, errors=faults)
 
 
 def problem(error: AppError) -> JSONResponse:
@@ -130,13 +239,11 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(DataError)
     def handle_data_error(_: Request, error: DataError) -> JSONResponse:
-        return problem(
-            Invalid(str(error), code="bad_data", column=error.column, line=error.line)
-        )
+        return problem(BadData(str(error), column=error.column, line=error.line))
 
     @app.exception_handler(LoMETabError)
     def handle_library_error(_: Request, error: LoMETabError) -> JSONResponse:
-        return problem(Invalid(str(error), code="bad_data"))
+        return problem(BadData(str(error)))
 
     @app.exception_handler(RequestValidationError)
     def handle_validation(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -151,5 +258,6 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     def handle_bug(request: Request, error: Exception) -> JSONResponse:
-        log.exception("%s %s failed", request.method, request.url.path, exc_info=error)
-        return problem(AppError("something went wrong on our side; it was logged"))
+        request_id = request.scope.get("request_id", "-")
+        log.error("request %s failed", request_id, exc_info=error)
+        return problem(AppError(headers={HEADER: request_id}, request_id=request_id))

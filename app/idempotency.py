@@ -16,7 +16,7 @@ from fastapi import Header
 from sqlalchemy.orm import Session
 
 from app import db
-from app.errors import Conflict, Invalid
+from app.errors import IdempotencyKeyReused, RequestInProgress
 from app.models import IdempotencyKey
 
 LOCK_SECONDS = 60
@@ -62,10 +62,7 @@ def begin(
     if row is None:  # the request that held it failed just now
         return begin(session, workspace_id, key, request)
     if row.fingerprint != request and row.created_at > moment - KEPT:
-        raise Invalid(
-            "this Idempotency-Key was used for another request; send a new one",
-            code="idempotency_key_reused",
-        )
+        raise IdempotencyKeyReused()
     if row.response is not None and row.created_at > moment - KEPT:
         return row.response
     taken = session.execute(
@@ -82,11 +79,7 @@ def begin(
     )
     session.commit()
     if not taken.rowcount:  # type: ignore[attr-defined]
-        raise Conflict(
-            "the first request with this Idempotency-Key is under way",
-            code="request_in_progress",
-            headers={"Retry-After": "2"},
-        )
+        raise RequestInProgress(headers={"Retry-After": "2"})
     return None
 
 

@@ -6,6 +6,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.errors import add_handlers
+from app.request_id import RequestIdMiddleware
 from app.routes import datasets, health, jobs, models
 from app.schemas import JobCreate, JobCreateOnDataset
 from lometab import __version__
@@ -23,6 +24,7 @@ app.include_router(jobs.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)
+app.add_middleware(RequestIdMiddleware)
 
 
 def openapi() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fastapi import Query
 from sqlalchemy.orm import Session
 
-from app.errors import Invalid
+from app.errors import BadCursor, Invalid
 from app.models import Dataset, Job, TrainedModel
 
 Row = TypeVar("Row", Job, TrainedModel, Dataset)
@@ -58,10 +58,7 @@ def read_page(
 
 def _with_zone(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise Invalid(
-            f"a time must carry a zone, such as {moment.isoformat()}Z",
-            code="invalid_request",
-        )
+        raise Invalid(f"a time must carry a zone, such as {moment.isoformat()}Z")
     return moment
 
 
@@ -78,6 +75,4 @@ def _decode(cursor: str) -> tuple[datetime, str]:
         )
         return _with_zone(datetime.fromisoformat(moment)), str(id_)
     except (ValueError, TypeError, binascii.Error, Invalid):
-        raise Invalid(
-            "the cursor is not one that this service gave", code="bad_cursor"
-        ) from None
+        raise BadCursor("the cursor is not one that this service gave") from None

@@ -9,7 +9,7 @@ from fastapi import Request
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.errors import Invalid, TooLarge, UnsupportedMediaType
+from app.errors import BadMultipart, TooLarge, UnsupportedMediaType
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -57,9 +57,7 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
         upload.sha256 = parts.digest.hexdigest()
     except MultipartParseError as error:
         upload.close()
-        raise Invalid(
-            f"the multipart body cannot be read: {error}", code="bad_multipart"
-        ) from None
+        raise BadMultipart(f"the multipart body cannot be read: {error}") from None
     except BaseException:
         upload.close()
         raise
@@ -111,9 +109,7 @@ class _Parts:
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if name == "file":
             if self.upload.file is not None:
-                raise Invalid(
-                    "there is more than one part `file`", code="bad_multipart"
-                )
+                raise BadMultipart("there is more than one part `file`")
             filename = options.get(b"filename", b"").decode("utf-8", "replace")
             self.upload.filename = filename[:255]
             self.upload.file = SpooledTemporaryFile(max_size=_IN_MEMORY)

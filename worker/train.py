@@ -39,7 +39,7 @@ def main() -> int:
         run(spec, Path.cwd(), say)
     except BaseException as error:  # whatever it is, the supervisor is told
         traceback.print_exc()
-        say(error={"code": _code(error), "message": _message(error)})
+        say(error={"code": failure_code(error), "message": _message(error)})
         return 1
     return 0
 
@@ -102,7 +102,7 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
     (folder / REPORTS).write_text(json.dumps(reports), encoding="utf-8")
 
 
-def _code(error: BaseException) -> str:
+def failure_code(error: BaseException) -> str:
     from lometab.errors import DataError, ExportMismatch, TrainingDiverged
 
     if isinstance(error, MemoryError) or "allocate memory" in str(error):

@@ -13,7 +13,7 @@ from app.deps import (
     SessionDep,
     SettingsDep,
 )
-from app.errors import Conflict, Invalid
+from app.errors import BadMultipart, DatasetInUse
 from app.models import Dataset, Job
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.routes.responses import problems
@@ -53,9 +53,7 @@ async def create_dataset(
     upload = await receive(request, max_bytes=settings.max_upload_bytes)
     try:
         if upload.file is None:
-            raise Invalid(
-                "the part `file` with the CSV is missing", code="missing_file"
-            )
+            raise BadMultipart("the part `file` with the CSV is missing")
         dataset, _ = await run_in_threadpool(
             datasets.ingest, upload, caller.workspace_id
         )
@@ -112,10 +110,7 @@ def delete_dataset(dataset: ChangedDatasetDep, session: SessionDep) -> None:
         sa.select(Job.id).where(Job.dataset_id == dataset.id).limit(1)
     )
     if job_id is not None:
-        raise Conflict(
-            f"the dataset is in use by {job_id}; delete its jobs first",
-            code="dataset_in_use",
-        )
+        raise DatasetInUse(f"the dataset is in use by {job_id}; delete its jobs first")
     session.delete(dataset)
     session.flush()
     blobs.remove_unused(session, dataset.workspace_id, dataset.sha256)

@@ -25,7 +25,15 @@ from app.deps import (
     SettingsDep,
     get_or_404,
 )
-from app.errors import Conflict, Invalid, UnsupportedMediaType, from_validation
+from app.errors import (
+    BadMultipart,
+    JobHasModel,
+    JobNotFinished,
+    NoReport,
+    ReportNotReady,
+    UnsupportedMediaType,
+    from_validation,
+)
 from app.models import FINISHED, Dataset, Job, Report, TrainedModel, new_id
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.queue import enqueue_training
@@ -108,13 +116,12 @@ def _create_from_file(
     upload: Upload, settings: Settings, caller: Caller, key: str | None
 ) -> Response:
     if "config" not in upload.fields:
-        raise Invalid(
-            'the part `config` is missing; it is JSON such as {"target": "price"}',
-            code="missing_config",
+        raise BadMultipart(
+            'the part `config` is missing; it is JSON such as {"target": "price"}'
         )
     body = _parse(JobCreate, upload.fields["config"])
     if upload.file is None:
-        raise Invalid("the part `file` with the CSV is missing", code="missing_file")
+        raise BadMultipart("the part `file` with the CSV is missing")
 
     def create() -> JobRead:
         dataset, table = datasets.ingest(upload, caller.workspace_id)
@@ -328,16 +335,13 @@ def _find_model_id(session: Session, job: Job) -> str | None:
 )
 def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
     if job.status not in FINISHED:
-        raise Conflict(
+        raise JobNotFinished(
             f"the job is {job.status}; it can be deleted when it has ended",
-            code="job_not_finished",
             job_status=job.status,
         )
     model_id = _find_model_id(session, job)
     if model_id is not None:
-        raise Conflict(
-            f"the job made {model_id}; delete the model first", code="job_has_model"
-        )
+        raise JobHasModel(f"the job made {model_id}; delete the model first")
     session.execute(sa.delete(Report).where(Report.job_id == job.id))
     session.delete(job)
     session.commit()
@@ -402,14 +406,12 @@ def _find_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
     if report is not None:
         return report.body
     if job.status in FINISHED:
-        raise Conflict(
+        raise NoReport(
             f"the job ended as {job.status} and has no {kind} report",
-            code="no_report",
             job_status=job.status,
         )
-    raise Conflict(
+    raise ReportNotReady(
         f"the {kind} report is not ready: the job is {job.status}",
-        code="report_not_ready",
         headers={"Retry-After": "2"},
         job_status=job.status,
     )
