@@ -37,6 +37,8 @@ NETWORK = TrainConfig(
     k=32,
     n_blocks=2,
     d_block=64,
+    n_bins=32,
+    d_embedding=8,
     lr=2e-3,
     share_batches=True,
     max_epochs=100,
@@ -44,8 +46,8 @@ NETWORK = TrainConfig(
 )
 ADULT_CELLS = [(16, 0.1), (16, 2.0), (1, 1.0), (4, 1.0), (16, 1.0)]
 CALIFORNIA_CELLS = [(rank, sigma) for rank in (1, 4, 16) for sigma in (0.1, 1.0, 3.0)]
-N_EPOCHS = 30
-SHOWN_EPOCHS = (0, 1, 2, 5, 10, 20, 30)
+N_EPOCHS = 25
+SHOWN_EPOCHS = (0, 1, 2, 5, 10, 15, 20, 25)
 SIGMAS = (0.1, 0.5, 1.0)
 RANK = 16
 

@@ -41,7 +41,7 @@ DIAMONDS = TrainConfig(
 CANDIDATES: dict[str, list[TrainConfig]] = {
     "california": [
         TrainConfig(),
-        TrainConfig(lr=5e-4, d_block=160, dropout=0.15, n_bins=32, d_embedding=12),
+        TrainConfig(sigma_init=2.0, dropout=0.15, d_embedding=20, share_batches=True),
     ],
     "churn": [
         TrainConfig(lr=6e-4, dropout=0.45, n_bins=9, d_embedding=24, d_block=256),
