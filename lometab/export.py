@@ -27,6 +27,7 @@ from lometab.errors import ExportMismatch
 from lometab.nn import AdditiveLinear, BatchEnsembleLinear, LoMETab, LoMETabLinear
 from lometab.predictor import FORMAT_VERSION, Predictor, seal
 from lometab.preprocessing import Feature, Preprocessor
+from lometab.report import conformity_quantiles
 from lometab.splits import Parts
 from lometab.train import predict
 
@@ -84,11 +85,12 @@ def export(
     *,
     metadata: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The file as it is served: checked against torch, and with what intervals need.
+    """The file as it is served: checked against torch, and calibrated.
 
     Args:
         x_num, x_cat, y: all rows, as `lometab.data` gives them. Training rows are used
-            for the check, validation rows for the quantiles of conformity.
+            for the check, validation rows for the quantiles of conformity and, for
+            classes, the temperature.
     """
     fit = ensemble.fit
     metadata = {
@@ -105,12 +107,10 @@ def export(
     train, val = parts["train"][:1000], parts["val"]
     check_onnx(ensemble, content, x_num[train], x_cat[train])
     mean, _ = Predictor(content).run(x_num[val], x_cat[val])
-    scores = metrics.conformal_scores(y[val], mean)
-    quantiles = [
-        metrics.conformal_quantile(scores, round(1 - percent / 100, 2))
-        for percent in range(1, 100)
-    ]
-    metadata["conformity"] = [q if math.isfinite(q) else None for q in quantiles]
+    conformity = metrics.conformal_scores(y[val], mean)
+    metadata["conformity"] = conformity_quantiles(conformity)
+    if ensemble.schema.classes is not None:
+        metadata["temperature"] = metrics.fit_temperature(y[val], mean)
     return to_onnx(ensemble, metadata=metadata)
 
 

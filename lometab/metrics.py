@@ -35,6 +35,9 @@ MIN_PROBABILITY = 1e-12
 N_BINS = 15
 """Confidence bins of the calibration error, as in the paper."""
 
+TEMPERATURES = (0.1, 10.0)
+"""The bounds between which a temperature is sought."""
+
 _CHUNK_SIZE = 2**20  # numbers converted to float64 at a time: 8 MiB
 
 # Multiplications in one matrix product. OpenBLAS keeps a product of this size in the
@@ -153,6 +156,29 @@ def normalized_ambiguity(members: ArrayLike, train_variance: float) -> float | N
     return None if value is None or train_variance == 0 else value / train_variance
 
 
+def pairwise_difference(members: ArrayLike) -> FloatArray:
+    """Mean over rows of the squared difference of each pair of members.
+
+    Entry (i, j) is 1/N sum_n (f_i(x_n) - f_j(x_n))^2, in squared target units. The
+    ambiguity is (K - 1)/(2K) of its `mean_over_pairs`.
+
+    Shape: (N, K) -> (K, K), symmetric, zero on the diagonal
+    """
+    members = _check_numbers("members", members, "(N, K)")
+    n, k = members.shape
+    products = np.zeros((k, k))
+    width = max(1, _PRODUCT_SIZE // k**2)
+    for start in range(0, n, width):
+        # What all members share cancels in the differences, as in `pairwise_kl`.
+        rows = members[start : start + width]
+        rows = rows - rows.mean(axis=1, keepdims=True)
+        products += rows.T @ rows  # (K, K)
+    own = np.diag(products)
+    matrix = own[:, None] + own[None, :] - (products + products.T)
+    difference: FloatArray = np.maximum(matrix / n, 0.0)
+    return difference
+
+
 def decompose_error(y: ArrayLike, members: ArrayLike) -> Decomposition:
     """Krogh and Vedelsby's decomposition of the squared error, means over rows.
 
@@ -173,6 +199,31 @@ def decompose_error(y: ArrayLike, members: ArrayLike) -> Decomposition:
         "residual": (
             None if spread is None else ensemble_error - (member_error - spread)
         ),
+    }
+
+
+def decompose_brier(y: ArrayLike, members: ArrayLike) -> Decomposition:
+    """The same decomposition of the Brier score, a squared error of probabilities.
+
+    Errors are sums over classes, means over rows: `ensemble_error` is `brier` of the
+    members' mean, `member_error` the mean of the members' own.
+    """
+    members = _check_probabilities("members", members, "(N, K, C)")
+    n, k, n_classes = members.shape
+    y = _check_labels(y, n, n_classes)
+    terms = np.zeros(3)
+    for rows in _chunks(members):
+        p = members[rows].astype(np.float64)
+        mean = p.mean(axis=1, keepdims=True)
+        truth = np.eye(n_classes)[y[rows], None]  # (n, 1, C)
+        parts = (mean - truth, p - truth, p - mean)
+        terms += [np.square(part).sum() / part.shape[1] for part in parts]
+    ensemble_error, member_error, spread = map(float, terms / n)
+    return {
+        "ensemble_error": ensemble_error,
+        "member_error": member_error,
+        "ambiguity": spread if k > 1 else None,
+        "residual": ensemble_error - (member_error - spread) if k > 1 else None,
     }
 
 
@@ -216,6 +267,14 @@ def auroc(y: ArrayLike, mean: ArrayLike) -> float | None:
     if mean.shape[1] != 2:
         raise ValueError(f"mean must have shape (N, 2), however: {mean.shape=}")
     return _roc_auc(y == 1, mean[:, 1])
+
+
+def confusion_matrix(y: ArrayLike, mean: ArrayLike) -> IntArray:
+    """Rows of each true class (down) by the predicted one (across): -> (C, C)."""
+    y, mean = _check_classified(y, mean)
+    n_classes = mean.shape[1]
+    cells = y * n_classes + mean.argmax(axis=1)
+    return np.bincount(cells, minlength=n_classes**2).reshape(n_classes, n_classes)
 
 
 # Scores of predictions: regression
@@ -306,6 +365,43 @@ def ece(y: ArrayLike, mean: ArrayLike, n_bins: int = N_BINS) -> float:
             total += each["count"] * abs(each["accuracy"] - each["confidence"])
             n += each["count"]
     return total / n
+
+
+def temper(mean: ArrayLike, temperature: float) -> FloatArray:
+    """Probabilities made less (above 1) or more extreme: softmax(log mean / T).
+
+    The order of the classes stays. At 1 the answer is what came in.
+
+    Shape: (N, C) -> (N, C)
+    """
+    mean = _check_probabilities("mean", mean, "(N, C)").astype(np.float64)
+    if not 0 < temperature < inf:
+        raise ValueError(
+            f"temperature must be positive and finite, however: {temperature=}"
+        )
+    return mean if temperature == 1 else _softmax(_log(mean) / temperature)
+
+
+def fit_temperature(y: ArrayLike, mean: ArrayLike) -> float:
+    """The temperature within `TEMPERATURES` at which `temper` has the least NLL.
+
+    The NLL is convex in 1/T, and its slope there is the mean over rows of
+    sum_c q_c log p_c - log p_y, with p the mean and q the tempered one. So log T is
+    bisected by the sign of the slope. 1 if that is no better, as where clips matter.
+    """
+    y, mean = _check_classified(y, mean)
+    logs = _log(mean)
+    of_truth = logs[np.arange(len(y)), y].mean()
+    low, high = np.log(TEMPERATURES)
+    for _ in range(32):
+        middle = (low + high) / 2
+        expected = (_softmax(logs / np.exp(middle)) * logs).sum(axis=1).mean()
+        if expected > of_truth:  # too sure
+            low = middle
+        else:
+            high = middle
+    fitted = float(np.exp((low + high) / 2))
+    return fitted if nll(y, temper(mean, fitted)) < nll(y, mean) else 1.0
 
 
 # Uncertainty of each row
@@ -403,6 +499,18 @@ def error_auroc(y: ArrayLike, mean: ArrayLike, uncertainty: ArrayLike) -> float 
     return _roc_auc(wrong == 1, uncertainty)
 
 
+def large_error_auroc(
+    y: ArrayLike, mean: ArrayLike, uncertainty: ArrayLike, share: float = 0.1
+) -> float | None:
+    """How well an uncertainty tells the rows with the largest errors, in regression.
+
+    The area under the ROC curve of |y - mean| above its 1 - `share` quantile by the
+    uncertainty; None if no error is larger than the others.
+    """
+    errors, uncertainty = _check_ranked(conformal_scores(y, mean), uncertainty)
+    return _roc_auc(errors > np.quantile(errors, 1 - share), uncertainty)
+
+
 # Intervals and sets
 
 
@@ -498,6 +606,12 @@ def set_size(sets: ArrayLike) -> float:
 def _log(p: FloatArray) -> FloatArray:
     logs: FloatArray = np.log(np.clip(p, MIN_PROBABILITY, 1.0))
     return logs
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    p: FloatArray = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    return p
 
 
 def _entropy(p: FloatArray) -> FloatArray:

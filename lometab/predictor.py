@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from lometab import cells, metrics
-from lometab.errors import DataError, ModelFileError, nearest
+from lometab.errors import ConfigError, DataError, ModelFileError, nearest
 
 onnxruntime.disable_telemetry_events()  # it would report to its makers
 
@@ -55,7 +55,7 @@ class Prediction:
     """The answers for N rows by K members. What does not apply is None."""
 
     mean: Array
-    """(N,) target values, or (N, C) probabilities."""
+    """(N,) target values, or (N, C) probabilities, calibrated if that was asked."""
     members: Array
     """(N, K) or (N, K, C): each member's own."""
     label: list[Label] | None = None
@@ -124,6 +124,7 @@ class Predictor:
         rows: Any,
         *,
         missing_columns: MissingColumns = "error",
+        calibrated: bool = False,
         coverage: float = 0.9,
     ) -> Prediction:
         """Answer rows in any form that `encode` takes.
@@ -131,11 +132,19 @@ class Predictor:
         Args:
             missing_columns: a column that no row has is an error, or is filled as
                 missing with a warning.
+            calibrated: classification: whether `mean` and its `entropy` are at the
+                temperature that was fitted on validation rows. Members and sets stay.
             coverage: of the conformal intervals or sets, in whole hundredths.
+
+        Raises:
+            DataError: the rows cannot be used.
+            ConfigError: the model has no temperature, or the coverage is no hundredth.
         """
         x_num, x_cat, warnings = self.encode(rows, missing_columns=missing_columns)
         mean, members = self.run(x_num, x_cat)
-        return self.describe(mean, members, coverage=coverage, warnings=warnings)
+        return self.describe(
+            mean, members, calibrated=calibrated, coverage=coverage, warnings=warnings
+        )
 
     def encode(
         self, rows: Any, *, missing_columns: MissingColumns = "error"
@@ -185,11 +194,13 @@ class Predictor:
         mean: Array,
         members: Array,
         *,
+        calibrated: bool = False,
         coverage: float = 0.9,
         warnings: Sequence[str] = (),
     ) -> Prediction:
         """The answer that `run` gave, with labels and the uncertainty of each row."""
         quantile = self._conformity(coverage)
+        temperature = self._temperature() if calibrated else 1.0
         if self.classes is None:
             interval = None
             if quantile is not None:
@@ -207,6 +218,8 @@ class Predictor:
                 [self.classes[c] for c in np.flatnonzero(row)]
                 for row in metrics.conformal_set(mean, quantile)
             ]
+        if temperature != 1:
+            mean = metrics.temper(mean, temperature)
         return Prediction(
             mean=mean,
             members=members,
@@ -225,12 +238,26 @@ class Predictor:
             return None
         percent = round(100 * coverage)
         if not 1 <= percent <= 99 or abs(100 * coverage - percent) > 1e-6:
-            raise ValueError(
+            raise ConfigError(
                 "coverage must be in whole hundredths, 0.01 to 0.99, however: "
                 f"{coverage=}"
             )
         quantile = quantiles[percent - 1]  # null: validation was too small to tell
         return float("inf") if quantile is None else float(quantile)
+
+    def _temperature(self) -> float:
+        """The one in the file; ConfigError if there is none to apply."""
+        if self.classes is None:
+            raise ConfigError(
+                "calibrated is for probabilities, and this model answers with numbers; "
+                "leave it out, its intervals are calibrated by the coverage"
+            )
+        temperature = self.metadata.get("temperature")
+        if temperature is None:
+            raise ConfigError(
+                "this model was exported without a temperature; leave out calibrated"
+            )
+        return float(temperature)
 
     def _compare_names(
         self, names: Collection[str], missing_columns: MissingColumns
