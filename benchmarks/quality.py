@@ -44,21 +44,16 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(sigma_init=2.0, dropout=0.15, d_embedding=20, share_batches=True),
     ],
     "churn": [
-        TrainConfig(lr=6e-4, dropout=0.45, n_bins=9, d_embedding=24, d_block=256),
-        TrainConfig(lr=1e-3, dropout=0.3, n_bins=16),
-        TrainConfig(lr=6e-4, dropout=0.4, n_bins=9, sigma_init=2.0, n_blocks=1),
+        TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),
+        TrainConfig(k=8, d_block=128, dropout=0.3, n_bins=16, n_blocks=1),
     ],
     "adult": [
-        TrainConfig(
-            lr=1.5e-3, sigma_init=2.0, d_block=128, n_bins=114, share_batches=True
-        ),
-        TrainConfig(
-            lr=1e-3, sigma_init=3.0, n_blocks=1, n_bins=114, share_batches=True
-        ),
+        TrainConfig(k=8, d_block=128, n_blocks=1, lr=2e-3),
+        TrainConfig(k=8, d_block=96, lr=2e-3, sigma_init=2.0),
     ],
     "diamonds": [
-        replace(DIAMONDS, lr=2e-3, share_batches=True),
-        replace(DIAMONDS, lr=1e-3),
+        replace(DIAMONDS, k=8, lr=2e-3, share_batches=True),
+        replace(DIAMONDS, k=8, lr=2e-3),
     ],
 }
 
@@ -219,7 +214,7 @@ def describe(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--datasets", nargs="+", choices=TARGETS, default=[*BARS])
+    parser.add_argument("--datasets", nargs="+", choices=TARGETS, default=[*CANDIDATES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--validate-only", action="store_true")

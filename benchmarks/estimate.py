@@ -1,0 +1,283 @@
+"""How `lometab.estimate` compares with measured memory, shape by shape.
+
+    python benchmarks/estimate.py [SHAPE ...]
+
+Each shape is trained for two epochs in a process of its own, which then exports the
+model and makes the reports, as a job does; another process loads the file and answers
+4096 rows. Measured is the peak above the level after the imports, on Linux. The exit
+status is 1 if an estimate of training is off by more than 30 %. Without names all
+shapes are measured, and the section in docs/results.md is written.
+"""
+
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+MAX_ERROR = 0.3
+
+# Numeric columns, levels of each categorical column, classes (0: regression), the way
+# the table comes (arrays or a CSV), and settings.
+SHAPES: dict[str, dict[str, Any]] = {
+    "wide layers": {
+        "rows": 2_000,
+        "numeric": 20,
+        "config": {"k": 32, "rank": 16, "d_block": 1024, "n_blocks": 3},
+    },
+    "many rows": {
+        "rows": 500_000,
+        "numeric": 20,
+        "config": {"k": 8, "d_block": 32, "batch_size": 4096, "share_batches": True},
+    },
+    "large batches": {
+        "rows": 10_000,
+        "numeric": 30,
+        "config": {"k": 32, "rank": 4, "d_block": 64, "batch_size": 2048},
+    },
+    "many levels": {
+        "rows": 5_000,
+        "numeric": 2,
+        "levels": [500] * 6,
+        "classes": 2,
+        "config": {"k": 32, "rank": 4, "d_block": 256},
+    },
+    "many members": {
+        "rows": 300_000,
+        "numeric": 5,
+        "config": {
+            "k": 64,
+            "rank": 1,
+            "n_blocks": 1,
+            "d_block": 8,
+            "n_bins": 4,
+            "d_embedding": 4,
+            "batch_size": 4096,
+        },
+    },
+    "many classes": {
+        "rows": 60_000,
+        "numeric": 10,
+        "classes": 100,
+        "config": {"k": 16, "d_block": 64, "batch_size": 1024, "share_batches": True},
+    },
+    "texts": {
+        "rows": 150_000,
+        "numeric": 20,
+        "levels": [5, 5, 5],
+        "is_text": True,
+        "config": {"k": 8, "d_block": 32, "batch_size": 4096, "share_batches": True},
+    },
+    "deep ensemble": {
+        "rows": 2_000,
+        "numeric": 20,
+        "config": {"variant": "deep-ensemble", "k": 16, "d_block": 1024, "n_blocks": 3},
+    },
+    "TabM": {
+        "rows": 2_000,
+        "numeric": 20,
+        "config": {"variant": "tabm", "k": 32, "d_block": 1024, "n_blocks": 3},
+    },
+}
+
+
+def main(names: list[str]) -> int:
+    from record import table, write_section
+
+    rows, is_good = [], True
+    for name in names or SHAPES:
+        expected = predict(SHAPES[name])
+        measured = run(SHAPES[name])
+        cells = []
+        for key in ("training_bytes", "job_bytes", "serving_bytes"):
+            ratio = expected[key] / measured[key]
+            cells.append(f"{expected[key] / 1e6:.0f} / {measured[key] / 1e6:.0f} MB")
+            cells.append(f"{ratio:.2f}")
+            if key == "training_bytes" and abs(ratio - 1) > MAX_ERROR:
+                is_good = False
+        counts = f"{expected['n_parameters']:,} / {measured['n_parameters']:,}"
+        rows.append([name, describe(SHAPES[name]), counts, *cells])
+        print(*rows[-1], sep=" | ", flush=True)
+    header = ["shape", "rows, columns, settings", "parameters"]
+    for what in ("training", "job", "serving"):
+        header += [f"{what}: estimated / measured", "ratio"]
+    if not names:
+        write_section(
+            "estimate",
+            "## Estimates of memory\n\n"
+            "Estimates from schema, rows, cardinalities and config alone, beside the "
+            "peaks of processes above their level after imports: training, the whole "
+            "job with export and reports, and serving 4096 rows at once. CPU, one "
+            f"thread, two epochs.\n\n{table(header, rows)}",
+        )
+    return 0 if is_good else 1
+
+
+def describe(shape: dict[str, Any]) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in shape["config"].items())
+    n_columns = shape["numeric"] + len(shape.get("levels", []))
+    return f"{shape['rows']:,} by {n_columns}; {settings}"
+
+
+def predict(shape: dict[str, Any]) -> dict[str, int]:
+    """What the estimate says, from what is known before anything is fitted."""
+    from dataclasses import asdict
+
+    from lometab.config import TrainConfig
+    from lometab.data import Schema
+    from lometab.estimate import estimate
+
+    n_classes = shape.get("classes", 0)
+    levels = shape.get("levels", [])
+    schema = Schema(
+        target="y",
+        task={0: "regression", 2: "binary"}.get(n_classes, "multiclass"),
+        classes=tuple(range(n_classes)) or None,
+        numeric=tuple(f"n{i}" for i in range(shape["numeric"])),
+        categorical=tuple(f"c{i}" for i in range(len(levels))),
+    )
+    return asdict(
+        estimate(
+            schema,
+            shape["rows"],
+            TrainConfig(**shape["config"]),
+            cardinalities=levels,
+            is_text=shape.get("is_text", False),
+        )
+    )
+
+
+def run(shape: dict[str, Any]) -> dict[str, int]:
+    """Measure training, the job and serving in processes of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        trained = call("train", json.dumps(shape), folder)
+        return trained | call("serve", folder)
+
+
+def call(*arguments: str) -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    result: dict[str, int] = json.loads(done.stdout)
+    return result
+
+
+# In the processes that are measured
+
+
+def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
+    import torch
+
+    from lometab.config import TrainConfig
+    from lometab.data import features, infer_schema, read_csv, target
+    from lometab.ensemble import train_ensemble
+    from lometab.export import export
+    from lometab.predictor import Predictor
+    from lometab.report import evaluate
+    from lometab.splits import Split, split_rows
+
+    torch.set_num_threads(1)
+    if shape.get("is_text"):
+        write_csv(shape, folder / "data.csv")
+    level = resident()
+    if shape.get("is_text"):
+        rows: Any = read_csv((folder / "data.csv").read_bytes())
+    else:
+        rows = make_table(shape)
+    task = {0: "regression", 2: "binary"}.get(shape.get("classes", 0), "multiclass")
+    kinds = {n: "numeric" if n[0] == "n" else "categorical" for n in rows if n != "y"}
+    schema = infer_schema(rows, target="y", task=task, columns=kinds)
+    parts = split_rows(rows, schema, Split())
+    config = TrainConfig(max_epochs=2, patience=None, **shape["config"])
+    ensemble = train_ensemble(rows, schema, parts, config)
+    training = peak() - level
+    x_num, x_cat = features(rows, schema)
+    y = target(rows, schema)
+    content = export(ensemble, x_num, x_cat, y, parts)
+    (folder / "model.onnx").write_bytes(content)
+    evaluate(Predictor(content), x_num, x_cat, y, parts, config=config)
+    return {
+        "n_parameters": ensemble.fit.model.n_parameters,
+        "training_bytes": training,
+        "job_bytes": peak() - level,
+    }
+
+
+def serve(folder: Path) -> dict[str, int]:
+    import numpy as np
+
+    from lometab.predictor import Predictor
+
+    level = resident()
+    predictor = Predictor(folder / "model.onnx")
+    predictor.run(
+        np.zeros((4096, len(predictor.numeric))),
+        np.full((4096, len(predictor.categorical)), "0", dtype=object),
+    )
+    return {"serving_bytes": peak() - level}
+
+
+def make_table(shape: dict[str, Any]) -> dict[str, Any]:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    n_rows, n_classes = shape["rows"], shape.get("classes", 0)
+    columns: dict[str, Any] = {
+        f"n{i}": rng.normal(size=n_rows) for i in range(shape["numeric"])
+    }
+    for i, n_levels in enumerate(shape.get("levels", [])):
+        levels = np.array([str(level) for level in range(n_levels)], dtype=object)
+        columns[f"c{i}"] = levels[rng.integers(n_levels, size=n_rows)]
+    if n_classes:
+        columns["y"] = rng.integers(n_classes, size=n_rows)
+    else:
+        columns["y"] = rng.normal(size=n_rows)
+    return columns
+
+
+def write_csv(shape: dict[str, Any], path: Path) -> None:
+    """The table as a file, by a process of its own, whose memory is not counted."""
+    code = f"import estimate; estimate.write_rows({shape!r}, {str(path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
+
+
+def write_rows(shape: dict[str, Any], path: str) -> None:
+    columns = make_table(shape)
+    lines = io.StringIO()
+    lines.write(",".join(columns) + "\n")
+    for row in zip(*columns.values(), strict=True):
+        cells = (c if isinstance(c, str) else f"{c:.6f}" for c in row)
+        lines.write(",".join(cells) + "\n")
+    Path(path).write_text(lines.getvalue())
+
+
+def resident() -> int:
+    return _status("VmRSS")
+
+
+def peak() -> int:
+    # Not getrusage's, which begins with what the parent had.
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    line = next(line for line in lines if line.startswith(name))
+    return 1024 * int(line.split()[1])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        what, *arguments = sys.argv[2:]
+        folder = Path(arguments[-1])
+        done = train(json.loads(arguments[0]), folder) if what == "train" else None
+        print(json.dumps(done or serve(folder)))
+    else:
+        sys.exit(main(sys.argv[1:]))
