@@ -185,6 +185,9 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         val = {name: cells[parts["val"]] for name, cells in table.items()}
         mean, _ = self._answer(val)
         self.conformity_ = metrics.conformal_scores(target[parts["val"]], mean)
+        self.temperature_ = None
+        if self._classes is not None:
+            self.temperature_ = metrics.fit_temperature(target[parts["val"]], mean)
         return self
 
     @property
@@ -331,14 +334,26 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             conformity=self.conformity_,
             config=self.ensemble_.config,
             history=[asdict(progress) for progress in fitted.history],
+            classes=self.ensemble_.schema.classes,
+            temperature=self.temperature_,
         )
-        reports["report"]["training"] = {
+        seed = self.ensemble_.config.seed
+        reports["report"] |= {
+            "n_parameters": fitted.model.n_parameters,
+            "training": self._training(),
+            "seeds": {"split": seed, "training": seed},
+        }
+        return reports
+
+    def _training(self) -> dict[str, Any]:
+        fitted = self.ensemble_.fit
+        return {
             "best_epoch": fitted.best_epoch,
             "best_score": fitted.best_score,
             "epochs": len(fitted.history),
             "seconds": fitted.seconds,
+            "stopped_early": fitted.stopped_early,
         }
-        return reports
 
     def _mean(self, X: Any) -> Float:
         """The ensemble's answer, (N,) or (N, C); a part of the rows at a time."""
@@ -418,10 +433,13 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         from lometab.export import check_onnx, to_onnx
 
         check_is_fitted(self)
-        content = to_onnx(
-            self.ensemble_,
-            metadata={"conformity": report.conformity_quantiles(self.conformity_)},
-        )
+        metadata: dict[str, Any] = {
+            "training": {"config": asdict(self.ensemble_.config), **self._training()},
+            "conformity": report.conformity_quantiles(self.conformity_),
+        }
+        if self.temperature_ is not None:
+            metadata["temperature"] = self.temperature_
+        content = to_onnx(self.ensemble_, metadata=metadata)
         check_onnx(self.ensemble_, content, *_example_rows(self.ensemble_))
         Path(path).write_bytes(content)
 
@@ -457,6 +475,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
                 "seconds": fitted.seconds,
             },
             "train_variance": self.train_variance_,
+            "temperature": self.temperature_,
         }
         text = json.dumps(state, default=_plain_number)
         tensors = {f"model.{n}": t.contiguous() for n, t in model.state_dict().items()}
@@ -521,6 +540,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         fitted = Fit(model=model.eval(), history=history, **state["fit"])
         estimator.ensemble_ = Ensemble(schema, preprocessor, config, fitted)
         estimator.train_variance_ = state["train_variance"]
+        estimator.temperature_ = state["temperature"]
         estimator.conformity_ = tensors["conformity"].numpy()
         return estimator
 

@@ -428,6 +428,9 @@ def test_report_on_classes() -> None:
     assert len(scores["members"]["accuracy"]) == 2
     assert 0 <= reports["calibration"]["ece"] <= 1
     assert reports["report"]["training"]["epochs"] == len(model.history_)
+    assert reports["report"]["n_parameters"] == model.ensemble_.fit.model.n_parameters
+    assert reports["report"]["confusion"]["classes"] == ["low", "middle", "top"]
+    assert reports["calibration"]["temperature"] == model.temperature_
 
 
 def test_report_on_numbers() -> None:
@@ -512,6 +515,9 @@ def test_the_exported_file_answers_as_the_estimator(kind: str, tmp_path: Path) -
     if kind == "classes":
         assert answers.label == [*model.predict(X)]
         assert answers.set is not None
+        tempered = metrics.temper(model.predict_proba(X), model.temperature_)
+        calibrated = predictor.predict(rows, calibrated=True).mean
+        np.testing.assert_allclose(calibrated, tempered, atol=1e-4)
     else:
         assert answers.interval is not None
         width = answers.interval[:, 1] - answers.interval[:, 0]
