@@ -393,6 +393,7 @@ class Training:
     best_score: float
     epochs: int
     seconds: float
+    stopped_early: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import lometab
-from lometab import export
+from lometab import export, metrics
 from lometab.config import TrainConfig, from_preset
 from lometab.data import Schema, features, infer_schema, read_csv
 from lometab.ensemble import Ensemble, train_ensemble
@@ -428,6 +428,33 @@ def test_metadata_of_the_caller_is_checked() -> None:
         to_onnx(ensemble, metadata={"task": "x", "k": 3})
     with pytest.raises(ValueError, match="not JSON compliant"):
         to_onnx(ensemble, metadata={"best": float("nan")})
+
+
+@pytest.mark.parametrize("n_classes", [None, 2, 3])
+def test_the_served_file_is_calibrated(n_classes: int | None) -> None:
+    rng = np.random.default_rng(0)
+    x_num, x_cat = make_rows(rng, 600, "mixed")
+    ensemble = make_ensemble(x_num, x_cat, n_classes=n_classes)
+    y = rng.integers(n_classes or 9, size=600)
+    parts = {"train": np.arange(400), "val": np.arange(400, 600)}
+    content = export.export(
+        ensemble, x_num, x_cat, y, parts, metadata={"dataset_sha256": "ab"}
+    )
+    served = Predictor(content)
+    assert served.metadata["dataset_sha256"] == "ab"
+    assert served.metadata["training"]["config"]["k"] == 3
+    mean, _ = served.run(x_num[400:], x_cat[400:])
+    if n_classes is None:
+        assert "temperature" not in served.metadata
+        scores = sorted(np.abs(y[400:] - mean.astype(np.float64)))
+    else:
+        # Random weights answer at random and too surely.
+        temperature = served.metadata["temperature"]
+        assert temperature == metrics.fit_temperature(y[400:], mean) > 1
+        scores = sorted(1 - mean[np.arange(200), y[400:]].astype(np.float64))
+    conformity = served.metadata["conformity"]
+    assert conformity[49] == pytest.approx(scores[100])  # the 101st: ceil(201 / 2)
+    assert conformity[98] == pytest.approx(scores[198])
 
 
 # The round trip

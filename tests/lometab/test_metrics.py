@@ -156,6 +156,31 @@ def test_ambiguity(example: tuple[Array, Array]) -> None:
     assert metrics.normalized_ambiguity(members, 2.5) == close(normalized)
 
 
+@some_examples
+@given(regressed())
+def test_pairwise_difference(example: tuple[Array, Array]) -> None:
+    _, members = example
+    n, k = members.shape
+    expected = np.zeros((k, k))
+    for i, j in permutations(range(k), 2):
+        expected[i, j] = sum((row[i] - row[j]) ** 2 for row in members.tolist()) / n
+    matrix = metrics.pairwise_difference(members)
+    np.testing.assert_allclose(matrix, expected, rtol=1e-9, atol=1e-10)
+    assert (matrix == matrix.T).all() and (np.diag(matrix) == 0).all()
+    if k > 1:
+        mean = metrics.mean_over_pairs(matrix)
+        assert mean is not None
+        expected_spread = pytest.approx(mean * (k - 1) / (2 * k), rel=1e-9, abs=1e-10)
+        assert metrics.ambiguity(members) == expected_spread
+
+
+def test_pairwise_difference_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    members = np.array([[1e9, 1e9 + 2.0], [-1e9, 2.0 - 1e9], [0.0, 2.0]])
+    assert metrics.pairwise_difference(members)[0, 1] == 4
+    monkeypatch.setattr(metrics, "_PRODUCT_SIZE", 4)  # a row at a time
+    assert metrics.pairwise_difference(members)[0, 1] == 4
+
+
 def test_normalized_ambiguity_of_a_constant_training_target_is_undefined() -> None:
     assert metrics.normalized_ambiguity([[1.0, 2.0]], 0.0) is None
 
@@ -177,6 +202,22 @@ def test_decompose_error(example: tuple[Array, Array]) -> None:
         assert result["residual"] == pytest.approx(0, abs=1e-12 * (1 + member))
     else:
         assert result["residual"] is None
+
+
+@some_examples
+@given(classified())
+def test_decompose_brier(example: Classified) -> None:
+    y, members = example
+    exact = members.astype(np.float64)
+    result = metrics.decompose_brier(y, members)
+    assert result["ensemble_error"] == close(metrics.brier(y, exact.mean(axis=1)))
+    own = metrics.member_scores(metrics.brier, y, exact)
+    assert result["member_error"] == close(sum(own) / len(own))
+    if members.shape[1] > 1:
+        assert result["ambiguity"] == close(exact.var(axis=1).sum(axis=1).mean())
+        assert result["residual"] == pytest.approx(0, abs=1e-12)
+    else:
+        assert result["ambiguity"] is result["residual"] is None
 
 
 # Scores
@@ -222,6 +263,17 @@ def slow_auroc(positive: list[bool], score: list[float]) -> float | None:
         return None
     wins = sum((up > down) + (up == down) / 2 for up in ups for down in downs)
     return wins / (len(ups) * len(downs))
+
+
+@some_examples
+@given(classified())
+def test_confusion_matrix(example: Classified) -> None:
+    y, members = example
+    mean = members[:, 0]
+    expected = [[0] * mean.shape[1] for _ in range(mean.shape[1])]
+    for true, p in zip(y, mean, strict=True):
+        expected[true][argmax(p)] += 1
+    assert metrics.confusion_matrix(y, mean).tolist() == expected
 
 
 @some_examples
@@ -330,6 +382,50 @@ def test_bins_cover_zero_to_one() -> None:
     assert metrics.ece([0, 1], [[0.5, 0.5], [0.1, 0.9]]) == close((0.5 + 0.1) / 2)
 
 
+# Temperature
+
+
+@some_examples
+@given(classified(), st.sampled_from([0.1, 0.5, 1.0, 3.0]))
+def test_temper(example: Classified, temperature: float) -> None:
+    mean = example[1][:, 0].astype(np.float64)
+    tempered = metrics.temper(mean, temperature)
+    for p, answer in zip(mean.tolist(), tempered.tolist(), strict=True):
+        powers = [min(max(each, 1e-12), 1.0) ** (1 / temperature) for each in p]
+        expected = p if temperature == 1 else [each / sum(powers) for each in powers]
+        assert answer == pytest.approx(expected, rel=1e-9, abs=1e-15)
+
+
+@some_examples
+@given(classified())
+def test_fitted_temperature_is_never_worse(example: Classified) -> None:
+    y, members = example
+    mean = members[:, 0]
+    fitted = metrics.fit_temperature(y, mean)
+    assert metrics.TEMPERATURES[0] <= fitted <= metrics.TEMPERATURES[1]
+    after = metrics.nll(y, metrics.temper(mean, fitted))
+    assert after <= metrics.nll(y, mean)
+
+
+@pytest.mark.parametrize("truth", [0.4, 1.0, 2.5])
+def test_fitted_temperature_is_the_best_of_a_grid(truth: float) -> None:
+    rng = np.random.default_rng(3)
+    honest = rng.dirichlet(np.ones(3), size=4000)
+    y = (rng.random(4000)[:, None] > honest.cumsum(axis=1)).sum(axis=1)
+    mean = metrics.temper(honest, 1 / truth)  # what the temperature has to undo
+    fitted = metrics.fit_temperature(y, mean)
+    assert fitted == pytest.approx(truth, rel=0.05)
+    best = metrics.nll(y, metrics.temper(mean, fitted))
+    for other in fitted * np.linspace(0.8, 1.25, 19):
+        assert metrics.nll(y, metrics.temper(mean, other)) >= best - 1e-12
+
+
+def test_temperature_has_bounds() -> None:
+    mean = np.array([[0.6, 0.4]] * 10)
+    assert metrics.fit_temperature([0] * 10, mean) == pytest.approx(0.1)
+    assert metrics.fit_temperature([1] * 10, mean) == pytest.approx(10)
+
+
 # Uncertainty of each row
 
 
@@ -434,6 +530,18 @@ def test_error_auroc(example: Classified, data: st.DataObject) -> None:
     assert metrics.is_wrong(y, mean).tolist() == wrong
     expected = slow_auroc(wrong, uncertainty.tolist())
     assert metrics.error_auroc(y, mean, uncertainty) == close(expected)
+
+
+@some_examples
+@given(ranked())
+def test_large_error_auroc(example: tuple[Array, Array]) -> None:
+    errors, uncertainty = example
+    y = np.zeros(len(errors))
+    bound = np.quantile(np.abs(errors), 0.5)
+    is_large = [abs(error) > bound for error in errors.tolist()]
+    expected = slow_auroc(is_large, uncertainty.tolist())
+    value = metrics.large_error_auroc(y, errors, uncertainty, share=0.5)
+    assert value == close(expected)
 
 
 # Intervals and sets
@@ -650,6 +758,8 @@ MEAN = MEMBERS.mean(axis=1)
         (lambda: metrics.ece([0] * 4, MEAN, 0), "n_bins=0"),
         (lambda: metrics.aurc([1.0, 0.0], [0.5]), r"per row, 2.*len\(uncertainty\)=1"),
         (lambda: metrics.conformal_quantile([1.0], 1.0), "alpha=1.0"),
+        (lambda: metrics.temper(MEAN, 0.0), "temperature=0.0"),
+        (lambda: metrics.temper(MEAN, np.nan), "temperature=nan"),
         (lambda: metrics.interval_width([1.0], [1.0, 2.0]), "same shape"),
         (lambda: metrics.set_size([[0, 1]]), "boolean.*int64"),
     ],

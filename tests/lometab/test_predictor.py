@@ -17,7 +17,7 @@ from lometab import metrics, predictor
 from lometab.config import TrainConfig
 from lometab.data import features, infer_schema
 from lometab.ensemble import Ensemble, train_ensemble
-from lometab.errors import DataError, ModelFileError
+from lometab.errors import ConfigError, DataError, ModelFileError
 from lometab.export import to_onnx
 from lometab.predictor import Predictor
 
@@ -335,6 +335,34 @@ def test_conformal_intervals_and_sets() -> None:
     assert answer.set == [[c for c in range(3) if expected[c]]]
     with pytest.raises(ValueError, match="whole hundredths"):
         grade.predict([ROW], coverage=0.905)
+
+
+def test_calibrated_answers() -> None:
+    quantiles = [i / 100 for i in range(1, 100)]
+    metadata = {"conformity": quantiles, "temperature": 2.0}
+    grade = Predictor(to_onnx(train("grade"), metadata=metadata))
+    raw = grade.predict(TABLE, coverage=0.7)
+    answer = grade.predict(TABLE, calibrated=True, coverage=0.7)
+    roots = np.sqrt(raw.mean.astype(np.float64))
+    expected = roots / roots.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answer.mean, expected, rtol=1e-6)
+    entropy = -(expected * np.log(expected)).sum(axis=1)
+    assert answer.entropy is not None
+    np.testing.assert_allclose(answer.entropy, entropy, rtol=1e-6)
+    assert answer.label == raw.label
+    # Members, what is said of them, and the conformal sets are of the raw answers.
+    np.testing.assert_array_equal(answer.members, raw.members)
+    assert answer.mutual_information is not None
+    assert raw.mutual_information is not None
+    np.testing.assert_array_equal(answer.mutual_information, raw.mutual_information)
+    assert answer.set == raw.set
+
+
+def test_nothing_to_calibrate_by(sold: Predictor, price: Predictor) -> None:
+    with pytest.raises(ConfigError, match="exported without a temperature"):
+        sold.predict([ROW], calibrated=True)
+    with pytest.raises(ConfigError, match="this model answers with numbers"):
+        price.predict([ROW], calibrated=True)
 
 
 def test_large_calls_are_cut_into_runs(
