@@ -2,15 +2,17 @@
 
 import datetime as dt
 from dataclasses import fields
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
 from lometab.config import PRESETS, Preset, Task, TrainConfig
 from lometab.data import ColumnKind
 from lometab.splits import Split
 
 Cell = str | int | float | bool | None
+Label = str | int | bool
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Tag = Annotated[str, Field(min_length=1, max_length=100)]
 JobStatus = Literal["queued", "running", "succeeded", "failed"]
@@ -204,7 +206,9 @@ class PredictRequest(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"example": {"rows": [{"alcohol": 9.4, "pH": 3.51}]}},
+        json_schema_extra={
+            "example": {"rows": [{"alcohol": 9.4, "pH": 3.51}], "coverage": 0.9}
+        },
     )
 
     rows: list[dict[str, Cell]] = Field(min_length=1)
@@ -212,6 +216,86 @@ class PredictRequest(BaseModel):
         default="error",
         description="fill: a column absent from every row is taken as missing.",
     )
+    calibrated: bool = Field(
+        default=False,
+        strict=True,
+        description="Classification: `mean` and `entropy` at the temperature that was "
+        "fitted on validation rows; `members` and `set` stay as they are.",
+    )
+    coverage: float = Field(
+        default=0.9,
+        strict=True,
+        description="Of each `interval` or `set`: whole hundredths, 0.01 to 0.99.",
+        json_schema_extra={"minimum": 0.01, "maximum": 0.99},
+    )
+
+    @field_validator("coverage")
+    @classmethod
+    def check_hundredths(cls, coverage: float) -> float:
+        if not 0.005 < coverage < 0.995 or abs(coverage - round(coverage, 2)) > 1e-8:
+            raise ValueError(
+                "give a share in whole hundredths from 0.01 to 0.99, such as 0.9 for "
+                f"90 %, however: {coverage}"
+            )
+        return round(coverage, 2)
+
+
+class RowPrediction(TypedDict):
+    """The answer for one row. What does not apply is not there."""
+
+    mean: Annotated[
+        float | list[float],
+        Field(description="A number, or the probability of each class."),
+    ]
+    members: Annotated[
+        list[float] | list[list[float]],
+        Field(description="The same of each of the k members."),
+    ]
+    label: NotRequired[
+        Annotated[Label, Field(description="Classes: the most probable one.")]
+    ]
+    std: NotRequired[
+        Annotated[float, Field(description="Numbers, k > 1: deviation of members.")]
+    ]
+    entropy: NotRequired[
+        Annotated[float, Field(description="Classes: of the mean, in nats.")]
+    ]
+    mutual_information: NotRequired[
+        Annotated[
+            float,
+            Field(description="Classes, k > 1: entropy that members do not share."),
+        ]
+    ]
+    disagreement: NotRequired[
+        Annotated[
+            float,
+            Field(description="Classes, k > 1: share of pairs with different labels."),
+        ]
+    ]
+    interval: NotRequired[
+        Annotated[
+            tuple[float | None, float | None],
+            Field(description="Numbers: its ends, null where there is none."),
+        ]
+    ]
+    set: NotRequired[
+        Annotated[list[Label], Field(description="Classes: perhaps none of them.")]
+    ]
+
+
+class PredictResponse(BaseModel):
+    """Answers in the order of the rows."""
+
+    model_id: str
+    task: Task
+    k: int
+    classes: list[Label] | None
+    calibrated: bool
+    coverage: float
+    warnings: list[str] = Field(
+        description="Unseen categories, columns filled as missing, columns not used."
+    )
+    predictions: list[RowPrediction]
 
 
 class Problem(BaseModel):

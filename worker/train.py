@@ -12,6 +12,7 @@ has to say goes line by line to standard output:
 import json
 import os
 import sys
+import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -46,6 +47,7 @@ def main() -> int:
 
 def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
     """Train, export, evaluate; leave the model and its reports in the folder."""
+    clock = Clock()
     import torch
 
     from lometab.config import TrainConfig
@@ -72,11 +74,13 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
         say(progress={**asdict(progress), "eta_seconds": round(eta, 1)})
 
     say(phase="training")
+    clock.start("training")
     ensemble = train_ensemble(
         table, schema, parts, config, device=spec["device"], on_epoch=on_epoch
     )
 
     say(phase="exporting")
+    clock.start("exporting")
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
     metadata = {"dataset_sha256": spec["dataset_sha256"]}
@@ -84,6 +88,7 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
     (folder / ONNX).write_bytes(content)
 
     say(phase="evaluating")
+    clock.start("evaluating")
     reports = evaluate(
         Predictor(content),
         x_num,
@@ -93,13 +98,37 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
         config=config,
         history=[asdict(progress) for progress in ensemble.fit.history],
     )
-    reports["report"]["training"] = {
-        "best_epoch": ensemble.fit.best_epoch,
-        "best_score": ensemble.fit.best_score,
-        "epochs": len(ensemble.fit.history),
-        "seconds": ensemble.fit.seconds,
+    reports["report"] |= {
+        "n_parameters": ensemble.fit.model.n_parameters,
+        "training": {
+            "best_epoch": ensemble.fit.best_epoch,
+            "best_score": ensemble.fit.best_score,
+            "epochs": len(ensemble.fit.history),
+            "seconds": ensemble.fit.seconds,
+            "stopped_early": ensemble.fit.stopped_early,
+        },
+        "timings": clock.stop(),
+        "seeds": {"split": spec["config"]["split"]["seed"], "training": config.seed},
     }
-    (folder / REPORTS).write_text(json.dumps(reports), encoding="utf-8")
+    text = json.dumps(reports, allow_nan=False)
+    (folder / REPORTS).write_text(text, encoding="utf-8")
+
+
+class Clock:
+    """Seconds of each phase, from `preparing` on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._phase, self._began = "preparing", time.perf_counter()
+
+    def start(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[self._phase] = round(now - self._began, 3)
+        self._phase, self._began = phase, now
+
+    def stop(self) -> dict[str, float]:
+        self.start("")
+        return self.seconds
 
 
 def failure_code(error: BaseException) -> str:

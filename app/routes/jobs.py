@@ -42,6 +42,7 @@ from app.schemas import JobCreate, JobCreateOnDataset, JobRead, JobStatus, Page
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
 from lometab.data import Schema, Table, infer_schema
+from lometab.report import Calibration, Diversity, RunReport
 from lometab.splits import split_rows
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
@@ -355,6 +356,7 @@ Format = Annotated[
 
 @router.get(
     "/{job_id}/diversity",
+    response_model=Diversity,
     summary="How diverse the members are on the test part",
     responses=problems(404, 409, 422),
 )
@@ -366,7 +368,8 @@ def read_diversity(
 ) -> Response:
     """Classification: pairwise KL and disagreement, with the K x K matrices.
     Regression: the ambiguity, in target units squared and relative to the target's
-    variance. With one member there is no diversity, and the numbers are null."""
+    variance, and the squared difference of each pair of members. With one member there
+    is no diversity, and the numbers are null. As CSV: a line for each pair."""
     body = _find_report(job, "diversity", session)
     rows = _pairs(body) if format == "csv" else None
     return _serve(body, rows, if_none_match)
@@ -374,6 +377,7 @@ def read_diversity(
 
 @router.get(
     "/{job_id}/calibration",
+    response_model=Calibration,
     summary="How far the ensemble's confidence can be trusted",
     responses=problems(404, 409, 422),
 )
@@ -384,7 +388,9 @@ def read_calibration(
     format: Format = "json",
 ) -> Response:
     """Classification: expected calibration error with its 15 bins, Brier score and
-    negative log-likelihood. Regression: coverage and width of intervals."""
+    negative log-likelihood, before and after the temperature, and conformal sets.
+    Regression: coverage and width of conformal intervals, and of those between members.
+    As CSV: a line for each bin, or for each conformal interval."""
     body = _find_report(job, "calibration", session)
     bins = body.get("bins") or body.get("conformal_intervals")
     return _serve(body, bins if format == "csv" else None, if_none_match)
@@ -392,12 +398,15 @@ def read_calibration(
 
 @router.get(
     "/{job_id}/report",
+    response_model=RunReport,
     summary="Scores of the ensemble and of each member",
     responses=problems(404, 409, 422),
 )
 def read_report(
     job: JobDep, session: ReadSessionDep, if_none_match: IfNoneMatch = None
 ) -> Response:
+    """Scores on train, val and test; what the error is made of; how well the
+    uncertainty tells errors; and how the model was made: times, seeds, versions."""
     return _serve(_find_report(job, "report", session), None, if_none_match)
 
 
@@ -418,13 +427,12 @@ def _find_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
 
 
 def _pairs(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row per pair of members, or the one row of a regression."""
-    if "pairwise_kl" not in body:
-        return [body["ambiguity"]]
-    kl, differ = body["pairwise_kl"]["matrix"], body["disagreement"]["matrix"]
+    """One row per pair of members; none if there is one member."""
+    names = ("pairwise_kl", "disagreement", "squared_difference")
+    matrices = {name: body[name]["matrix"] or [] for name in names if name in body}
     return [
-        {"i": i, "j": j, "pairwise_kl": kl[i][j], "disagreement": differ[i][j]}
-        for i in range(len(kl or []))
+        {"i": i, "j": j, **{name: matrices[name][i][j] for name in matrices}}
+        for i in range(body["k"])
         for j in range(i)
     ]
 

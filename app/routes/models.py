@@ -27,8 +27,16 @@ from app.models import Job, ModelAlias, TrainedModel
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.routes.jobs import IfNoneMatch
 from app.routes.responses import matches, problems
-from app.schemas import AliasWrite, ModelRead, ModelSummary, Name, Page, PredictRequest
-from lometab.predictor import Prediction, Predictor
+from app.schemas import (
+    AliasWrite,
+    ModelRead,
+    ModelSummary,
+    Name,
+    Page,
+    PredictRequest,
+    PredictResponse,
+)
+from lometab.predictor import Prediction
 
 router = APIRouter(prefix="/models", tags=["models"])
 
@@ -212,6 +220,7 @@ def read_onnx(model: ModelDep, if_none_match: IfNoneMatch = None) -> Response:
 
 @router.post(
     "/{model_id}/predict",
+    response_model=PredictResponse,
     summary="Mean, members and uncertainty for each row",
     responses=problems(404, 413, 422),
 )
@@ -223,26 +232,36 @@ def predict(
 ) -> Response:
     """Cells that are null or mean missing are fine; columns that the model does not
     know are ignored with a warning; a column absent from every row is an error unless
-    `missing_columns` is `fill`."""
+    `missing_columns` is `fill`. Intervals and sets hold the truth with the probability
+    `coverage`, however good the model is: they are split-conformal, by the validation
+    rows."""
     if len(body.rows) > settings.max_predict_rows:
         raise TooLarge(
             f"{len(body.rows)} rows are more than the {settings.max_predict_rows} "
             "taken in one request; send them in parts"
         )
     predictor = predictors.get(model)
-    prediction = predictor.predict(body.rows, missing_columns=body.missing_columns)
-    return Response(
-        orjson.dumps(
-            _answer(model.id, predictor, prediction),
-            option=orjson.OPT_SERIALIZE_NUMPY,
-        ),
-        media_type="application/json",
+    prediction = predictor.predict(
+        body.rows,
+        missing_columns=body.missing_columns,
+        calibrated=body.calibrated,
+        coverage=body.coverage,
     )
+    answer = {
+        "model_id": model.id,
+        "task": predictor.task,
+        "k": predictor.k,
+        "classes": predictor.classes,
+        "calibrated": body.calibrated,
+        "coverage": body.coverage,
+        "warnings": prediction.warnings,
+        "predictions": _per_row(prediction),
+    }
+    # What is infinite, such as the ends of an interval that holds all, becomes null.
+    return Response(orjson.dumps(answer), media_type="application/json")
 
 
-def _answer(
-    model_id: str, predictor: Predictor, prediction: Prediction
-) -> dict[str, Any]:
+def _per_row(prediction: Prediction) -> list[dict[str, Any]]:
     """Columns of numbers to one object per row."""
     columns = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
@@ -250,14 +269,7 @@ def _answer(
         if (value := getattr(prediction, name)) is not None
     }
     rows = zip(*columns.values(), strict=True)
-    return {
-        "model_id": model_id,
-        "task": predictor.task,
-        "k": predictor.k,
-        "classes": predictor.classes,
-        "warnings": prediction.warnings,
-        "predictions": [dict(zip(columns, row, strict=True)) for row in rows],
-    }
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 _PER_ROW = (
