@@ -1,8 +1,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+EXAMPLES ?= 100
 
-.PHONY: help install demo serve test lint format typecheck docs clean
+.PHONY: help install demo serve test chaos fuzz lint format typecheck docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -27,6 +28,12 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
 	$(BIN)/pytest --numprocesses=auto
+
+chaos: $(INSTALLED) ## Kill workers, wipe Redis, restart Postgres; count what is lost
+	$(BIN)/python -m tests.chaos
+
+fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document
+	LOMETAB_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/test_contract.py -k schemathesis
 
 lint: $(INSTALLED) ## Check style, the compose file and the Dockerfile
 	$(BIN)/ruff check .

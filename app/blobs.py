@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import db
-from app.models import CHUNK_BYTES, Blob, BlobChunk, Dataset, TrainedModel
+from app.models import CHUNK_BYTES, Blob, BlobChunk, Dataset, Job, TrainedModel
 
 
 def store(workspace_id: str, file: IO[bytes]) -> str:
@@ -71,7 +71,7 @@ def read(workspace_id: str, sha256: str) -> bytes:
 
 
 def remove_unused(session: Session, workspace_id: str, sha256: str) -> bool:
-    """Remove a blob that no dataset and no model refers to; whether it was removed.
+    """Remove a blob that nothing refers to any more; whether it was removed.
 
     The caller commits. Whoever stores the same bytes at this moment is told by the
     foreign key, and stores them again.
@@ -85,6 +85,9 @@ def remove_unused(session: Session, workspace_id: str, sha256: str) -> bool:
                 sa.exists().where(
                     TrainedModel.workspace_id == workspace_id,
                     TrainedModel.onnx_sha256 == sha256,
+                ),
+                sa.exists().where(
+                    Job.workspace_id == workspace_id, Job.checkpoint_sha256 == sha256
                 ),
             )
         )

@@ -17,15 +17,20 @@ from app.models import Base
 from app.settings import get_settings
 
 
-def make_engine(url: str) -> sa.Engine:
+def make_engine(url: str, *, idle_seconds: float = 30.0) -> sa.Engine:
     """An engine that keeps every update, on SQLite too.
 
-    SQLite's default setup loses updates when several processes read, then write: here
-    each transaction takes the write lock as it begins, unless it only reads.
+    A process that freezes in the middle of a transaction must not keep its locks:
+    Postgres ends the transaction after `idle_seconds`. SQLite's default setup loses
+    updates when several processes read, then write: here each transaction takes the
+    write lock as it begins, unless it only reads.
     """
     if not url.startswith("sqlite"):
+        limit = f"-c idle_in_transaction_session_timeout={int(idle_seconds * 1000)}"
         return sa.create_engine(
-            url, pool_pre_ping=True, connect_args={"connect_timeout": 5}
+            url,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5, "options": limit},
         )
     engine = sa.create_engine(url, connect_args={"timeout": 30})
 
@@ -53,7 +58,9 @@ def get_engine() -> sa.Engine:
     settings = get_settings()
     if settings.is_embedded:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
-    return make_engine(settings.sqlalchemy_url)
+    return make_engine(
+        settings.sqlalchemy_url, idle_seconds=max(1.0, settings.lease_seconds / 2)
+    )
 
 
 def writing() -> Session:

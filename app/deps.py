@@ -14,6 +14,7 @@ from app.auth import Asker, Reader, Writer
 from app.db import get_read_session, get_session
 from app.errors import NotFound
 from app.models import Dataset, Job, ModelAlias, TrainedModel
+from app.schemas import Id
 from app.settings import Settings, get_settings
 from lometab.predictor import Predictor
 
@@ -26,12 +27,15 @@ ReadSessionDep = Annotated[Session, Depends(get_read_session)]
 
 Row = TypeVar("Row", Dataset, Job, TrainedModel)
 
-DatasetId = Annotated[str, Path(max_length=100, examples=["ds_0123456789ab"])]
-JobId = Annotated[str, Path(max_length=100, examples=["job_0123456789ab"])]
+DatasetId = Annotated[
+    Id, Path(description="A dataset's id.", examples=["ds_0123456789ab"])
+]
+JobId = Annotated[Id, Path(description="A job's id.", examples=["job_0123456789ab"])]
 ModelId = Annotated[
     str,
     Path(
         max_length=300,
+        pattern=r"^[A-Za-z0-9._@-]+$",
         description="An id, or `name@version`, or `name@alias`.",
         examples=["mdl_0123456789ab", "churn@champion"],
     ),

@@ -1,5 +1,6 @@
 """Errors with a status, all rendered as RFC 9457 problem+json by one function."""
 
+import json
 import logging
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
@@ -10,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
 
 from app.request_id import HEADER
 from lometab.errors import DataError, LoMETabError, suggest
@@ -81,6 +83,12 @@ class JobHasModel(Conflict):
     """A job cannot be deleted before the model it made."""
 
     code = "job_has_model"
+
+
+class WrongJobStatus(Conflict):
+    """The job's state, named in `job_status`, does not allow this."""
+
+    code = "wrong_job_status"
 
 
 class ReportNotReady(Conflict):
@@ -206,7 +214,11 @@ def from_validation(
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             hint = suggest(place[-1], names)
             message = f"there is no setting {place[-1]!r}{hint}"
-        faults.append({"pointer": "/" + "/".join(place), "message": message})
+        if item["type"] == "json_invalid" and "ctx" in item:
+            message = f"Invalid JSON: {item['ctx']['error']}"
+            place = []
+        pointer = "/" + "/".join(map(_escape, place))
+        faults.append({"pointer": pointer, "message": message})
     detail = "; ".join(
         f"{fault['pointer'].lstrip('/').replace('/', '.')}: {fault['message']}".lstrip(
             ": "
@@ -216,8 +228,22 @@ def from_validation(
     return Invalid(detail, errors=faults)
 
 
+def _escape(part: str) -> str:
+    """A part of a JSON pointer (RFC 6901)."""
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+class ProblemResponse(JSONResponse):
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        # A text may quote what the caller sent, half a surrogate pair included.
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        return text.encode("utf-8", "backslashreplace")
+
+
 def problem(error: AppError) -> JSONResponse:
-    return JSONResponse(
+    return ProblemResponse(
         {
             "type": "about:blank",
             "title": HTTPStatus(error.status).phrase,
@@ -228,7 +254,16 @@ def problem(error: AppError) -> JSONResponse:
         },
         status_code=error.status,
         headers=dict(error.headers or {}),
-        media_type="application/problem+json",
+    )
+
+
+def _find_methods(app: FastAPI, path: str) -> list[str]:
+    """All that a path takes; the framework names those of the first route alone."""
+    return sorted(
+        method.upper()
+        for template, operations in app.openapi()["paths"].items()
+        if compile_path(template)[0].match(path)
+        for method in operations
     )
 
 
@@ -250,8 +285,11 @@ def add_handlers(app: FastAPI) -> None:
         return problem(from_validation(error))
 
     @app.exception_handler(HTTPException)
-    def handle_http(_: Request, error: HTTPException) -> JSONResponse:
-        wrapped = AppError(str(error.detail), headers=error.headers)
+    def handle_http(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_find_methods(app, request.url.path))
+        wrapped = AppError(str(error.detail), headers=headers)
         wrapped.status = error.status_code
         wrapped.code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
         return problem(wrapped)

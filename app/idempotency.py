@@ -28,6 +28,7 @@ KeyHeader = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
+        pattern=r"^[ -~]+$",
         description="Any text that is new for each new request; kept for 24 hours.",
     ),
 ]

@@ -1,10 +1,13 @@
 """The job state machine.
 
     queued -> running -> succeeded | failed
-    running -> queued    (released, or its worker was lost)
+    running -> stopping (-> succeeded) | cancelling (-> cancelled)
+    queued -> cancelled;  running -> queued (released, or its worker was lost)
+    failed | cancelled -> queued (tried again)
 
-Each move is one guarded UPDATE that reports whether it moved. What an attempt writes
-carries its number, so that a worker which lost its lease cannot publish.
+Each move is one guarded UPDATE that reports whether it moved, together with the event
+that tells of it. What an attempt writes carries its number, so that a worker which lost
+its lease cannot publish.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +17,32 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app import db
-from app.models import Job, Report, TrainedModel, Worker, new_id
+from app import blobs, db
+from app.models import HELD, Event, Job, Report, TrainedModel, Worker, new_id
 
 _UNCLAIMED: dict[str, Any] = {
     "phase": None,
     "lease_owner": None,
     "lease_expires_at": None,
 }
+_NO_CHECKPOINT: dict[str, Any] = {
+    "checkpoint_sha256": None,
+    "checkpoint_epoch": None,
+    "checkpoint_attempt": None,
+}
+Happening = tuple[str, dict[str, Any]]
+"""The type and the data of an event."""
+
+
+def add(session: Session, job: Job) -> None:
+    """A new job and its first event; the caller commits."""
+    job.event_seq = 1
+    session.add(job)
+    session.flush()
+    _record(session, job.id, job.workspace_id, 1, [("queued", {"queue": job.queue})])
+
+
+# What a worker does with a job
 
 
 def claim(
@@ -46,29 +67,69 @@ def claim(
         sa.update(Job)
         .where(Job.id == oldest, Job.status == "queued")
         .values(
-            status="running",
+            status=sa.case((Job.is_stop_wished, "stopping"), else_="running"),
             phase="preparing",
             attempt=Job.attempt + 1,
             lease_owner=owner,
             lease_expires_at=moment + timedelta(seconds=lease_seconds),
             started_at=sa.func.coalesce(Job.started_at, moment),
+            event_seq=Job.event_seq + 1,
         )
         .returning(Job)
+        .execution_options(populate_existing=True)
     )
+    if job is not None:
+        happening = ("running", {"attempt": job.attempt, "worker": owner})
+        _record(session, job.id, job.workspace_id, job.event_seq, [happening])
     session.commit()
     return job
 
 
-def beat(session: Session, job: Job, lease_seconds: float) -> bool:
-    """Renew the lease; False if it is lost."""
+def beat(session: Session, job: Job, lease_seconds: float) -> str | None:
+    """Renew the lease; the job's status, or None if it is lost."""
     expires_at = db.now(session) + timedelta(seconds=lease_seconds)
-    return _update(session, job, lease_expires_at=expires_at)
+    status = session.scalar(
+        sa.update(Job)
+        .where(*_mine(job))
+        .values(lease_expires_at=expires_at)
+        .returning(Job.status)
+        .execution_options(synchronize_session=False)
+    )
+    session.commit()
+    return status
+
+
+def read_wish(session: Session, job: Job) -> str | None:
+    """The status of a job that is held, without writing; None if it is lost."""
+    return session.scalar(sa.select(Job.status).where(*_mine(job)))
 
 
 def report_progress(
-    session: Session, job: Job, phase: str, progress: Mapping[str, Any]
+    session: Session,
+    job: Job,
+    phase: str,
+    progress: Mapping[str, Any],
+    happenings: Sequence[Happening] = (),
 ) -> bool:
-    return _update(session, job, phase=phase, progress=dict(progress))
+    return _move(session, job, HELD, happenings, phase=phase, progress=dict(progress))
+
+
+def keep_checkpoint(session: Session, job: Job, *, sha256: str, epoch: int) -> bool:
+    """Put a stored checkpoint in the place of the one before."""
+    before = session.scalar(sa.select(Job.checkpoint_sha256).where(Job.id == job.id))
+    moved = _guard(
+        session,
+        job,
+        HELD,
+        [("checkpoint", {"epoch": epoch})],
+        checkpoint_sha256=sha256,
+        checkpoint_epoch=epoch,
+        checkpoint_attempt=job.attempt,
+    )
+    if moved and before is not None and before != sha256:
+        blobs.remove_unused(session, job.workspace_id, before)
+    session.commit()
+    return moved
 
 
 def finish(
@@ -81,12 +142,27 @@ def finish(
 ) -> bool:
     """Publish the model and its reports, and succeed, in one commit."""
     moment = db.now(session)
-    values = {"status": "succeeded", "progress": dict(progress), "error": None}
-    if not _guard(session, job, **_UNCLAIMED, **values, finished_at=moment):
+    checkpoint = session.scalar(
+        sa.select(Job.checkpoint_sha256).where(Job.id == job.id)
+    )
+    model_id = new_id("mdl")
+    if not _guard(
+        session,
+        job,
+        ("running", "stopping"),
+        [("succeeded", {"model_id": model_id})],
+        **_UNCLAIMED,
+        **_NO_CHECKPOINT,
+        status="succeeded",
+        progress=dict(progress),
+        error=None,
+        finished_at=moment,
+    ):
+        session.commit()
         return False
     session.add(
         TrainedModel(
-            id=new_id("mdl"),
+            id=model_id,
             workspace_id=job.workspace_id,
             job_id=job.id,
             onnx_sha256=onnx_sha256,
@@ -99,6 +175,8 @@ def finish(
         Report(job_id=job.id, kind=kind, workspace_id=job.workspace_id, body=body)
         for kind, body in reports.items()
     )
+    if checkpoint is not None:
+        blobs.remove_unused(session, job.workspace_id, checkpoint)
     session.commit()
     return True
 
@@ -116,9 +194,11 @@ def _next_version(session: Session, job: Job) -> int | None:
 
 
 def fail(session: Session, job: Job, error: Mapping[str, Any]) -> bool:
-    return _update(
+    return _move(
         session,
         job,
+        ("running", "stopping"),
+        [("failed", dict(error))],
         **_UNCLAIMED,
         status="failed",
         error=dict(error),
@@ -128,14 +208,33 @@ def fail(session: Session, job: Job, error: Mapping[str, Any]) -> bool:
 
 def release(session: Session, job: Job) -> bool:
     """Give the job back in an orderly way; another worker takes it up."""
-    return _update(session, job, **_UNCLAIMED, status="queued")
+    happenings = [("released", {"attempt": job.attempt})]
+    return _move(
+        session,
+        job,
+        ("running", "stopping"),
+        happenings,
+        **_UNCLAIMED,
+        status="queued",
+    )
+
+
+def end_cancelled(session: Session, job: Job) -> bool:
+    """The child is gone: what was cancelling is cancelled."""
+    return _move(
+        session,
+        job,
+        ("cancelling",),
+        [("cancelled", {})],
+        **_UNCLAIMED,
+        status="cancelled",
+        finished_at=db.now(session),
+    )
 
 
 def lose(session: Session, job: Job, *, max_attempts: int, reason: str) -> bool:
     """The attempt died: back to the queue, or failed if it was one too many."""
-    moved = _lose(
-        session, [Job.id == job.id, Job.attempt == job.attempt], max_attempts, reason
-    )
+    moved = _lose(session, _mine(job), max_attempts, reason)
     session.commit()
     return moved > 0
 
@@ -153,6 +252,113 @@ def requeue_stalled(session: Session, *, max_attempts: int) -> int:
     )
     session.commit()
     return moved
+
+
+def _lose(
+    session: Session,
+    which: Sequence[sa.ColumnElement[bool]],
+    max_attempts: int,
+    reason: str,
+) -> int:
+    """End attempts that died. One that moved the checkpoint forward does not count."""
+    moved_forward = sa.func.coalesce(Job.checkpoint_attempt, -1) == Job.attempt
+    counted = Job.lost_attempts + sa.case((moved_forward, 0), else_=1)
+    is_last = counted >= max_attempts
+    is_cancelling = Job.status == "cancelling"
+    error = {
+        "code": "worker_lost",
+        "detail": f"given up after {max_attempts} attempts: {reason}",
+    }
+    ended = {"finished_at": db.now(session)}
+    moves: list[tuple[list[sa.ColumnElement[bool]], Happening, dict[str, Any]]] = [
+        ([is_cancelling], ("cancelled", {}), {"status": "cancelled", **ended}),
+        ([is_last], ("failed", error), {"status": "failed", "error": error, **ended}),
+        ([], ("lost", {"reason": reason}), {"status": "queued"}),
+    ]
+    moved = 0
+    for conditions, happening, values in moves:
+        rows = session.execute(
+            sa.update(Job)
+            .where(Job.status.in_(HELD), *which, *conditions)
+            .values(
+                **_UNCLAIMED,
+                **values,
+                lost_attempts=counted,
+                event_seq=Job.event_seq + 1,
+            )
+            .returning(Job.id, Job.workspace_id, Job.event_seq)
+            .execution_options(synchronize_session=False)
+        ).all()
+        for job_id, workspace_id, seq in rows:
+            _record(session, job_id, workspace_id, seq, [happening])
+        moved += len(rows)
+    return moved
+
+
+# What a caller asks of a job
+
+
+def cancel(session: Session, job: Job) -> bool:
+    """End the job and keep nothing: at once if it waits, else as its worker hears."""
+    if _ask(
+        session,
+        job,
+        ("queued",),
+        ("cancelled", {}),
+        status="cancelled",
+        finished_at=db.now(session),
+    ):
+        return True
+    wish: Happening = ("cancelling", {})
+    return _ask(session, job, ("running", "stopping"), wish, status="cancelling")
+
+
+def stop(session: Session, job: Job) -> bool:
+    """End training now, and keep the best epoch so far."""
+    wish: Happening = ("stopping", {})
+    return _ask(
+        session, job, ("running",), wish, status="stopping", is_stop_wished=True
+    )
+
+
+def retry(session: Session, job: Job) -> bool:
+    """Run a failed or cancelled job again, from its checkpoint if there is one."""
+    return _ask(
+        session,
+        job,
+        ("failed", "cancelled"),
+        ("queued", {"queue": job.queue, "checkpoint_epoch": job.checkpoint_epoch}),
+        status="queued",
+        error=None,
+        finished_at=None,
+        lost_attempts=0,
+        is_stop_wished=False,
+    )
+
+
+def drop_old_checkpoints(session: Session, *, kept_seconds: float) -> int:
+    """Forget the checkpoints of jobs that ended long ago without success."""
+    before = db.now(session) - timedelta(seconds=kept_seconds)
+    rows = session.execute(
+        sa.select(Job.id, Job.workspace_id, Job.checkpoint_sha256).where(
+            Job.status.in_(("failed", "cancelled")),
+            Job.checkpoint_sha256.is_not(None),
+            Job.finished_at < before,
+        )
+    ).all()
+    for job_id, workspace_id, sha256 in rows:
+        assert sha256 is not None
+        session.execute(
+            sa.update(Job)
+            .where(Job.id == job_id, Job.checkpoint_sha256 == sha256)
+            .values(**_NO_CHECKPOINT)
+        )
+        blobs.remove_unused(session, workspace_id, sha256)
+    session.commit()
+    return len(rows)
+
+
+# The queue and who serves it
 
 
 def count_queued(session: Session, queue: str) -> int:
@@ -200,48 +406,92 @@ def count_workers(session: Session, queue: str, *, heard_within: float) -> int:
     return count or 0
 
 
-def _update(session: Session, job: Job, **values: Any) -> bool:
-    """Write as the job's attempt, and commit; False if it holds the job no more."""
-    moved = _guard(session, job, **values)
+# The guarded UPDATE and its events
+
+
+def _mine(job: Job) -> list[sa.ColumnElement[bool]]:
+    """The condition that an attempt still holds its job."""
+    return [Job.id == job.id, Job.attempt == job.attempt, Job.status.in_(HELD)]
+
+
+def _move(
+    session: Session,
+    job: Job,
+    statuses: Sequence[str],
+    happenings: Sequence[Happening],
+    **values: Any,
+) -> bool:
+    """Write as the job's attempt, and commit; False if it may do so no more."""
+    moved = _guard(session, job, statuses, happenings, **values)
     session.commit()
     return moved
 
 
-def _guard(session: Session, job: Job, **values: Any) -> bool:
-    """Write as the job's attempt; False, and nothing written, if it lost the job."""
-    result = session.execute(
+def _guard(
+    session: Session,
+    job: Job,
+    statuses: Sequence[str],
+    happenings: Sequence[Happening],
+    **values: Any,
+) -> bool:
+    """Write as the job's attempt; False, and nothing written, if it may not."""
+    conditions = [*_mine(job), Job.status.in_(statuses)]
+    return _write(session, job, conditions, happenings, **values)
+
+
+def _ask(
+    session: Session,
+    job: Job,
+    statuses: Sequence[str],
+    happening: Happening,
+    **values: Any,
+) -> bool:
+    """Write as a caller, whatever the attempt; False if the status forbids it."""
+    conditions = [Job.id == job.id, Job.status.in_(statuses)]
+    moved = _write(session, job, conditions, [happening], **values)
+    session.commit()
+    return moved
+
+
+def _write(
+    session: Session,
+    job: Job,
+    conditions: Sequence[sa.ColumnElement[bool]],
+    happenings: Sequence[Happening],
+    **values: Any,
+) -> bool:
+    seq = session.scalar(
         sa.update(Job)
-        .where(Job.id == job.id, Job.attempt == job.attempt, Job.status == "running")
-        .values(**values)
+        .where(*conditions)
+        .values(**values, event_seq=Job.event_seq + len(happenings))
+        .returning(Job.event_seq)
         .execution_options(synchronize_session=False)
     )
-    return bool(result.rowcount)  # type: ignore[attr-defined]
+    if seq is None:
+        return False
+    first = seq - len(happenings) + 1
+    _record(session, job.id, job.workspace_id, first, happenings)
+    return True
 
 
-def _lose(
+def _record(
     session: Session,
-    which: Sequence[sa.ColumnElement[bool]],
-    max_attempts: int,
-    reason: str,
-) -> int:
-    is_last = Job.lost_attempts + 1 >= max_attempts
-    error = {
-        "code": "worker_lost",
-        "message": f"given up after {max_attempts} attempts: {reason}",
-    }
-    moved = 0
-    for condition, values in (
-        (
-            is_last,
-            {"status": "failed", "error": error, "finished_at": db.now(session)},
-        ),
-        (sa.not_(is_last), {"status": "queued"}),
-    ):
-        result = session.execute(
-            sa.update(Job)
-            .where(Job.status == "running", *which, condition)
-            .values(**_UNCLAIMED, lost_attempts=Job.lost_attempts + 1, **values)
-            .execution_options(synchronize_session=False)
+    job_id: str,
+    workspace_id: str,
+    first: int,
+    happenings: Sequence[Happening],
+) -> None:
+    """Events numbered from `first` on, in the transaction that took the numbers."""
+    moment = db.now(session)
+    session.add_all(
+        Event(
+            job_id=job_id,
+            workspace_id=workspace_id,
+            seq=first + i,
+            type=kind,
+            data=data,
+            created_at=moment,
         )
-        moved += result.rowcount  # type: ignore[attr-defined]
-    return moved
+        for i, (kind, data) in enumerate(happenings)
+    )
+    session.flush()

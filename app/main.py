@@ -3,12 +3,11 @@
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 
 from app.errors import add_handlers
+from app.openapi import make_document
 from app.request_id import RequestIdMiddleware
 from app.routes import datasets, health, jobs, models
-from app.schemas import JobCreate, JobCreateOnDataset
 from lometab import __version__
 
 app = FastAPI(
@@ -16,8 +15,10 @@ app = FastAPI(
     version=__version__,
     description=(
         "Post a CSV, get a trained ensemble: its mean, every member's own output, and "
-        "how diverse and how calibrated the members are."
+        "how diverse and how calibrated the members are. Every error is problem+json "
+        "(RFC 9457) with a stable `code`."
     ),
+    generate_unique_id_function=lambda route: route.name,
 )
 app.include_router(datasets.router)
 app.include_router(jobs.router)
@@ -28,20 +29,8 @@ app.add_middleware(RequestIdMiddleware)
 
 
 def openapi() -> dict[str, Any]:
-    """The document, with the schemas of the two forms of `POST /jobs` added."""
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            routes=app.routes,
-        )
-        schemas = document["components"]["schemas"]
-        for body in (JobCreate, JobCreateOnDataset):
-            schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
-            schemas.update(schema.pop("$defs", {}))
-            schemas[body.__name__] = schema
-        app.openapi_schema = document
+        app.openapi_schema = make_document(app)
     return app.openapi_schema
 
 

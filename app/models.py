@@ -14,10 +14,14 @@ CHUNK_BYTES = 2**20
 JOB_STATUSES = (
     "queued",  # waits for a worker
     "running",  # a worker holds its lease
+    "stopping",  # the same, and it shall end with the best epoch so far
+    "cancelling",  # the same, and it shall end with nothing
     "succeeded",  # its model and reports exist
     "failed",  # given up; `error` says why
+    "cancelled",  # ended by the caller; no model
 )
-FINISHED = ("succeeded", "failed")
+HELD = ("running", "stopping", "cancelling")
+FINISHED = ("succeeded", "failed", "cancelled")
 
 
 class UTCDateTime(sa.TypeDecorator[datetime]):
@@ -125,7 +129,11 @@ class Job(Base):
         sa.CheckConstraint(f"status IN {JOB_STATUSES}", name="status"),
         sa.CheckConstraint("queue IN ('cpu', 'gpu')", name="queue"),
         sa.CheckConstraint(
-            "(status = 'running') = (lease_owner IS NOT NULL)", name="lease"
+            f"(status IN {HELD}) = (lease_owner IS NOT NULL)", name="lease"
+        ),
+        sa.ForeignKeyConstraint(
+            ["workspace_id", "checkpoint_sha256"],
+            ["blobs.workspace_id", "blobs.sha256"],
         ),
         sa.Index(None, "status", "queue", "created_at"),
         sa.Index(None, "workspace_id", "created_at", "id"),
@@ -157,13 +165,34 @@ class Job(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     """How often it was claimed; never set back. Writes of an attempt carry it."""
     lost_attempts: Mapped[int] = mapped_column(default=0)
-    """Attempts whose worker or training process died."""
+    """Attempts that died without having moved the checkpoint forward."""
+    is_stop_wished: Mapped[bool] = mapped_column(default=False)
+    """A stop was asked for; the wish outlives a lost worker."""
+    checkpoint_sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    checkpoint_epoch: Mapped[int | None]
+    checkpoint_attempt: Mapped[int | None]
+    """The attempt that wrote the checkpoint."""
+    event_seq: Mapped[int] = mapped_column(default=0)
+    """The number of its last event."""
     lease_owner: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
 
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class Event(Base):
+    """Something that happened to a job. The numbers of a job's events have no gap."""
+
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    type: Mapped[str]
+    data: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class TrainedModel(Base):

@@ -3,11 +3,13 @@
 import base64
 import binascii
 import json
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import sqlalchemy as sa
 from fastapi import Query
+from pydantic import BeforeValidator
 from sqlalchemy.orm import Session
 
 from app.errors import BadCursor, Invalid
@@ -17,13 +19,27 @@ Row = TypeVar("Row", Job, TrainedModel, Dataset)
 
 Limit = Annotated[int, Query(ge=1, le=200, description="Rows on a page.")]
 Cursor = Annotated[
-    str | None, Query(description="`next_cursor` of the page before this one.")
+    str | None,
+    Query(
+        pattern="^[A-Za-z0-9_-]+$",
+        description="`next_cursor` of the page before this one.",
+    ),
 ]
+
+
+def _refuse_numbers(value: object) -> object:
+    """Pydantic would take them for seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d", value):
+        raise ValueError("a time is written like 2026-01-31T12:00:00Z")
+    return value
+
+
+Time = Annotated[datetime, BeforeValidator(_refuse_numbers)]
 After = Annotated[
-    datetime | None, Query(description="Only those created at this time or later.")
+    Time | None, Query(description="Only those created at this time or later.")
 ]
 Before = Annotated[
-    datetime | None, Query(description="Only those created before this time.")
+    Time | None, Query(description="Only those created before this time.")
 ]
 
 
@@ -59,7 +75,10 @@ def read_page(
 def _with_zone(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise Invalid(f"a time must carry a zone, such as {moment.isoformat()}Z")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise Invalid("a time must lie in the years 1 to 9999 of UTC") from None
 
 
 def _encode(moment: datetime, id_: str) -> str:
@@ -73,6 +92,8 @@ def _decode(cursor: str) -> tuple[datetime, str]:
         moment, id_ = json.loads(
             base64.b64decode(padded, altchars=b"-_", validate=True)
         )
-        return _with_zone(datetime.fromisoformat(moment)), str(id_)
-    except (ValueError, TypeError, binascii.Error, Invalid):
+        if not re.fullmatch(r"\w+", id_, re.ASCII):
+            raise ValueError(f"not an id: {id_!r}")
+        return _with_zone(datetime.fromisoformat(moment)), id_
+    except (ValueError, TypeError, RecursionError, binascii.Error, Invalid):
         raise BadCursor("the cursor is not one that this service gave") from None

@@ -2,11 +2,12 @@
 
 import datetime as dt
 from dataclasses import fields
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
+from app.models import Event
 from lometab.config import PRESETS, Preset, Task, TrainConfig
 from lometab.data import ColumnKind
 from lometab.splits import Split
@@ -14,8 +15,12 @@ from lometab.splits import Split
 Cell = str | int | float | bool | None
 Label = str | int | bool
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-Tag = Annotated[str, Field(min_length=1, max_length=100)]
-JobStatus = Literal["queued", "running", "succeeded", "failed"]
+Id = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_]+$")]
+# Without control characters: the database takes no NUL.
+Tag = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
+JobStatus = Literal[
+    "queued", "running", "stopping", "cancelling", "succeeded", "failed", "cancelled"
+]
 Item = TypeVar("Item")
 
 
@@ -80,6 +85,10 @@ class JobCreate(BaseModel):
         default="default", description="Settings where `hyperparameters` is silent."
     )
     hyperparameters: TrainConfig = Field(default_factory=TrainConfig)
+    max_runtime_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
+        default=None,
+        description="Then training stops and the best epoch so far is kept.",
+    )
     name: Name | None = Field(
         default=None, description="The model becomes the next version of this name."
     )
@@ -92,7 +101,8 @@ class JobCreate(BaseModel):
         if not isinstance(body, dict):
             return body
         given = body.get("hyperparameters", {})
-        settings = PRESETS.get(body.get("preset", "default"))
+        preset = body.get("preset", "default")
+        settings = PRESETS.get(preset) if isinstance(preset, str) else None
         if settings is None or not isinstance(given, dict):
             return body
         return {**body, "hyperparameters": {**settings, **given}}
@@ -107,14 +117,52 @@ class JobCreate(BaseModel):
 class JobCreateOnDataset(JobCreate):
     """The same, on a dataset that was uploaded before."""
 
-    dataset_id: str = Field(examples=["ds_0123456789ab"])
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"dataset_id": "ds_0123456789ab", "target": "quality"}
+        }
+    )
+
+    dataset_id: Id = Field(examples=["ds_0123456789ab"])
+
+
+class EventRead(BaseModel):
+    """Something that happened to a job."""
+
+    seq: int = Field(description="Counted from 1, without a gap.")
+    type: str = Field(
+        description="queued, running, phase, epoch, checkpoint, resumed, released, "
+        "lost, stopping, cancelling, succeeded, failed or cancelled."
+    )
+    data: dict[str, Any]
+    created_at: dt.datetime
+
+    @classmethod
+    def of(cls, event: Event) -> Self:
+        return cls(
+            seq=event.seq,
+            type=event.type,
+            data=event.data,
+            created_at=event.created_at,
+        )
+
+
+class EventPage(BaseModel):
+    """A job's events, oldest first."""
+
+    data: list[EventRead]
+    next_after: int | None = Field(
+        description="Send it as `after` for the next page; null on the last one."
+    )
 
 
 class JobError(BaseModel):
-    """Why a job failed."""
+    """Why a job failed, as problem details."""
 
+    type: str = "about:blank"
+    title: str = "The job failed"
+    detail: str
     code: str
-    message: str
 
 
 class Progress(BaseModel):
@@ -136,6 +184,9 @@ class JobRead(BaseModel):
     phase: Literal["preparing", "training", "evaluating", "exporting"] | None
     progress: Progress
     attempt: int
+    stopped_early: bool = Field(
+        description="It was stopped, or its time ran out, and kept its best epoch."
+    )
     name: str | None
     tags: list[str]
     dataset_id: str
@@ -196,7 +247,9 @@ class ModelSummary(BaseModel):
 class AliasWrite(BaseModel):
     """Which model an alias shall point at."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"version": 1}}
+    )
 
     version: int = Field(ge=1, description="A version of the name in the path.")
 

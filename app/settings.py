@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     """A worker that has not renewed its claim for so long has lost the job."""
     sweep_seconds: float = Field(default=15.0, gt=0)
     """How often a worker looks for jobs that were lost or never announced."""
+    checkpoint_seconds: float = Field(default=30.0, ge=0)
+    """The least time between two checkpoints of a job."""
+    checkpoint_kept_seconds: float = Field(default=86400.0, ge=0)
+    """How long the checkpoint of a failed or cancelled job is kept for `retry`."""
+    max_training_bytes: int = Field(default=0, ge=0)
+    """Memory a training process may take; 0: nine tenths of what the machine has."""
     max_attempts: int = Field(default=3, gt=0)
     """Attempts at a job whose worker dies before it is given up."""
     exit_with_parent: bool = False

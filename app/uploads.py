@@ -6,7 +6,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from fastapi import Request
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.errors import BadMultipart, TooLarge, UnsupportedMediaType
@@ -54,8 +54,10 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
                 raise _too_large(max_bytes)
             parser.write(content)
         parser.finalize()
+        if not parts.is_whole:
+            raise BadMultipart("the multipart body ends before its last boundary")
         upload.sha256 = parts.digest.hexdigest()
-    except MultipartParseError as error:
+    except FormParserError as error:
         upload.close()
         raise BadMultipart(f"the multipart body cannot be read: {error}") from None
     except BaseException:
@@ -79,6 +81,7 @@ class _Parts:
         self.header = self.value = b""
         self.headers: dict[bytes, bytes] = {}
         self.name: str | None = None
+        self.is_whole = False
 
     def callbacks(self) -> "MultipartCallbacks":
         return {
@@ -88,11 +91,15 @@ class _Parts:
             "on_header_end": self.on_header_end,
             "on_headers_finished": self.on_headers_finished,
             "on_part_data": self.on_part_data,
+            "on_end": self.on_end,
         }
 
     def on_part_begin(self) -> None:
         self.headers = {}
         self.header = self.value = b""
+
+    def on_end(self) -> None:
+        self.is_whole = True
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
         self.header += data[start:end]
@@ -111,7 +118,7 @@ class _Parts:
             if self.upload.file is not None:
                 raise BadMultipart("there is more than one part `file`")
             filename = options.get(b"filename", b"").decode("utf-8", "replace")
-            self.upload.filename = filename[:255]
+            self.upload.filename = filename.replace("\0", "\ufffd")[:255]
             self.upload.file = SpooledTemporaryFile(max_size=_IN_MEMORY)
             self.name = None
         else:

@@ -36,7 +36,7 @@ def main() -> int:
         with service() as client:
             job = train(client)
             if job["status"] != "succeeded":
-                console.print(f"The job {job['status']}: {job['error']['message']}")
+                console.print(f"The job {job['status']}: {job['error']['detail']}")
                 return 1
             show_reports(client, job)
             show_predictions(client, job)

@@ -35,6 +35,8 @@ def train_ensemble(
     device: str = "cpu",
     on_epoch: Callable[[Progress], bool | None] | None = None,
     on_checkpoint: Callable[[Checkpoint], None] | None = None,
+    checkpoint_seconds: float = 30.0,
+    is_checkpoint_wanted: Callable[[], bool] | None = None,
     resume: Checkpoint | None = None,
 ) -> Ensemble:
     """Fit the preprocessing on the train part, then the network on it and val."""
@@ -66,6 +68,8 @@ def train_ensemble(
         device=device,
         on_epoch=on_epoch,
         on_checkpoint=on_checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        is_checkpoint_wanted=is_checkpoint_wanted,
         resume=resume,
     )
     return Ensemble(schema, preprocessor, config, fitted)

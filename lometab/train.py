@@ -295,6 +295,7 @@ def fit(
     on_epoch: Callable[[Progress], bool | None] | None = None,
     on_checkpoint: Callable[[Checkpoint], None] | None = None,
     checkpoint_seconds: float = 30.0,
+    is_checkpoint_wanted: Callable[[], bool] | None = None,
     resume: Checkpoint | None = None,
 ) -> Fit:
     """Train a model on `train` until its score on `val` stops getting better.
@@ -317,6 +318,8 @@ def fit(
         on_checkpoint: called at the end of an epoch with a copy of the whole state,
             when `checkpoint_seconds` have passed since the last one.
         checkpoint_seconds: the least time between checkpoints.
+        is_checkpoint_wanted: asked at the end of each epoch; True brings a checkpoint
+            forward, as when the machine is about to go down.
         resume: where an earlier run with the same arguments is to be taken up.
 
     Raises:
@@ -422,7 +425,10 @@ def fit(
                 break
             if config.patience is not None and epoch - best_epoch >= config.patience:
                 break
-            if on_checkpoint is not None and time.perf_counter() >= checkpoint_due:
+            is_due = time.perf_counter() >= checkpoint_due or (
+                is_checkpoint_wanted is not None and is_checkpoint_wanted()
+            )
+            if on_checkpoint is not None and is_due:
                 on_checkpoint(
                     _take_checkpoint(model, optimizer, scaler, best, history, config)
                 )

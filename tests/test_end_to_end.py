@@ -130,7 +130,7 @@ def test_failed_training_is_told(service: Service) -> None:
     ended = wait_for_end(service, job["id"])
     assert (ended["status"], ended["attempt"]) == ("failed", 1)
     assert ended["error"]["code"] == "diverged"
-    assert "learning rate 1" in ended["error"]["message"]
+    assert "learning rate 1" in ended["error"]["detail"]
     response = service.client.get(f"/jobs/{job['id']}/diversity")
     assert response.status_code == 409
     assert response.json()["code"] == "no_report"

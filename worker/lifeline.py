@@ -8,12 +8,19 @@ import threading
 from collections.abc import Callable
 
 
-def watch_stdin(on_close: Callable[[], None]) -> None:
-    """Call `on_close` in a thread once standard input closes: the parent is gone."""
+def watch_stdin(
+    on_close: Callable[[], None], on_line: Callable[[str], None] | None = None
+) -> None:
+    """Hear in a thread what the parent says, line by line, and call `on_close` once
+    standard input closes: the parent is gone, or wants us to be."""
 
     def watch() -> None:
-        while os.read(0, 4096):
-            pass
+        buffer = b""
+        while content := os.read(0, 4096):
+            *lines, buffer = (buffer + content).split(b"\n")
+            for line in lines:
+                if on_line is not None:
+                    on_line(line.decode())
         on_close()
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()

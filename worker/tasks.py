@@ -4,41 +4,49 @@ A worker runs one job at a time, in Celery's solo pool: no fork, so that signals
 the supervising loop itself. More workers train more jobs at once.
 """
 
+import io
 import json
 import logging
 import os
 import secrets
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 from celery.platforms import SecurityWarning
 from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs
 from app.models import DEFAULT_WORKSPACE, Dataset, Job
 from app.queue import enqueue_training, get_celery
 from app.settings import Settings, configure_logging, get_settings
 from worker.lifeline import watch_stdin
-from worker.train import DATA, ONNX, REPORTS
+from worker.train import CHECKPOINT, DATA, ONNX, REPORTS
 
 log = logging.getLogger(__name__)
 # Celery's warning to root is about pickled messages; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
 WORKER_ID = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 10.0  # for a child to end by itself
+LEAVE_SECONDS = 10.0  # for a child to end its epoch when the worker has to go
 PROGRESS_SECONDS = 0.5
+WISH_SECONDS = 1.0
 
 stopping = threading.Event()
 celery = get_celery()
@@ -80,7 +88,11 @@ class Attempt:
         self.phase = "preparing"
         self.progress = job.progress
         self.error: dict[str, Any] | None = None
-        self._unwritten_since: float | None = None
+        self._is_cancelled = False
+        self._orders: set[str] = set()
+        self._happenings: list[jobs.Happening] = []
+        self._written_at = self._looked_at = time.monotonic()
+        self._leave_by = float("inf")
 
     def run(self) -> None:
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -91,7 +103,7 @@ class Attempt:
         except Exception as error:
             log.exception("%s: attempt %s broke", self.job.id, self.job.attempt)
             message = f"{type(error).__name__}: {str(error)[:500]}"
-            self._settle("failed", jobs.fail, {"code": "internal", "message": message})
+            self._settle(jobs.fail, {"code": "internal", "detail": message})
             raise
         finally:
             self.done.set()
@@ -103,35 +115,46 @@ class Attempt:
         with (folder / DATA).open("wb") as file:
             for chunk in blobs.chunks(dataset.workspace_id, dataset.sha256):
                 file.write(chunk)
+        if self.job.checkpoint_sha256 is not None:
+            packed = blobs.read(self.job.workspace_id, self.job.checkpoint_sha256)
+            _unpack(packed, folder / CHECKPOINT)
+        n_killed = _count_oom_kills()
         exit_code = self._supervise(folder, dataset.sha256)
         if self.lost.is_set():
             log.warning("%s: attempt %s lost its lease", self.job.id, self.job.attempt)
+        elif self._is_cancelled:
+            self._settle(jobs.end_cancelled)
         elif exit_code == 0:
-            sha256 = blobs.store_bytes(
-                self.job.workspace_id, (folder / ONNX).read_bytes()
-            )
-            reports = json.loads((folder / REPORTS).read_text(encoding="utf-8"))
-            for report in reports.values():
-                report["job_id"] = self.job.id
+            self._publish(folder)
+        elif stopping.is_set():
+            self._settle(jobs.release)
+        elif self.error is not None:
+            self._settle(jobs.fail, self.error)
+        elif exit_code == -signal.SIGKILL and _count_oom_kills() > n_killed:
+            self._settle(jobs.fail, self._out_of_memory("the system ended it"))
+        else:
             self._settle(
-                "succeeded",
-                jobs.finish,
-                onnx_sha256=sha256,
+                jobs.lose,
+                max_attempts=self.settings.max_attempts,
+                reason=_describe_exit(exit_code, folder / "stderr"),
+            )
+
+    def _publish(self, folder: Path) -> None:
+        onnx = (folder / ONNX).read_bytes()
+        reports = json.loads((folder / REPORTS).read_text(encoding="utf-8"))
+        for report in reports.values():
+            report["job_id"] = self.job.id
+
+        def publish(session: Session, job: Job) -> bool:
+            return jobs.finish(
+                session,
+                job,
+                onnx_sha256=blobs.store_bytes(job.workspace_id, onnx),
                 reports=reports,
                 progress=self.progress,
             )
-        elif stopping.is_set():
-            self._settle("released", jobs.release)
-        elif self.error is not None:
-            self._settle("failed", jobs.fail, self.error)
-        else:
-            reason = _describe_exit(exit_code, folder / "stderr")
-            self._settle(
-                "lost",
-                jobs.lose,
-                max_attempts=self.settings.max_attempts,
-                reason=reason,
-            )
+
+        self._settle(publish)
 
     # The child
 
@@ -143,17 +166,13 @@ class Attempt:
             "dataset_sha256": dataset_sha256,
             "device": "cuda" if self.job.queue == "gpu" else "cpu",
             "threads": self._threads(),
+            "checkpoint_seconds": self.settings.checkpoint_seconds,
             "supervisor": os.getpid(),
         }
+        name = (self.job.id, str(self.job.attempt))
         with (folder / "stderr").open("wb") as stderr:
             child = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "worker.train",
-                    self.job.id,
-                    str(self.job.attempt),
-                ],
+                [sys.executable, "-m", "worker.train", *name],
                 cwd=folder,
                 env=self._environment(folder),
                 stdin=subprocess.PIPE,
@@ -166,7 +185,7 @@ class Attempt:
             try:
                 child.stdin.write(json.dumps(spec).encode() + b"\n")
                 child.stdin.flush()
-                if self._listen(child.stdout.fileno()):
+                if self._listen(child, folder):
                     _wait(child)
             except BrokenPipeError:
                 _wait(child)  # it died at once; its exit code tells
@@ -174,49 +193,130 @@ class Attempt:
                 _end(child)
             return child.wait()
 
-    def _listen(self, pipe: int) -> bool:
+    def _listen(self, child: subprocess.Popen[bytes], folder: Path) -> bool:
         """Take the child's lines until it has said all, or False if it has to end."""
+        assert child.stdout is not None
+        pipe = child.stdout.fileno()
         os.set_blocking(pipe, False)
         buffer = b""
+        memory = psutil.Process(child.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
-            while not self.lost.is_set() and not stopping.is_set():
+            while not self.lost.is_set() and not self._is_cancelled:
                 if selector.select(timeout=0.25):
                     content = os.read(pipe, 65536)
                     if not content:
                         return True
                     *lines, buffer = (buffer + content).split(b"\n")
                     for line in lines:
-                        self._hear(json.loads(line))
+                        self._hear(json.loads(line), folder)
                 self._write_progress()
+                self._look_for_wishes(child)
+                if time.monotonic() > self._leave_by or self._is_too_large(memory):
+                    return False
         return False
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: dict[str, Any], folder: Path) -> None:
         if "error" in message:
             self.error = message["error"]
-            return
         if "phase" in message:
             self.phase = message["phase"]
+            self._happenings.append(("phase", {"phase": self.phase}))
         if "progress" in message:
             self.progress = message["progress"]
-        if self._unwritten_since is None:
-            self._unwritten_since = time.monotonic()
+            self._happenings.append(("epoch", self.progress))
+        if "resumed" in message:
+            self._happenings.append(("resumed", message["resumed"]))
+        if "checkpoint" in message:
+            self._keep_checkpoint(folder, **message["checkpoint"])
+
+    def _keep_checkpoint(self, scratch: Path, *, folder: str, epoch: int) -> None:
+        packed = _pack(scratch / folder)
+        shutil.rmtree(scratch / folder)
+        try:
+            sha256 = blobs.store_bytes(self.job.workspace_id, packed)
+            with db.writing() as session:
+                jobs.keep_checkpoint(session, self.job, sha256=sha256, epoch=epoch)
+        except DBAPIError as error:
+            log.warning("%s: a checkpoint was not kept: %s", self.job.id, error)
 
     def _write_progress(self) -> None:
-        if (
-            self._unwritten_since is None
-            or time.monotonic() - self._unwritten_since < PROGRESS_SECONDS
-        ):
+        moment = time.monotonic()
+        if not self._happenings or moment - self._written_at < PROGRESS_SECONDS:
             return
+        self._written_at = moment
         try:
             with db.writing() as session:
                 if not jobs.report_progress(
-                    session, self.job, self.phase, self.progress
+                    session, self.job, self.phase, self.progress, self._happenings
                 ):
                     self.lost.set()
+            self._happenings = []
         except DBAPIError as error:
-            log.warning("%s: progress was not written: %s", self.job.id, error)
-        self._unwritten_since = None
+            log.warning("%s: progress is not written yet: %s", self.job.id, error)
+
+    def _look_for_wishes(self, child: subprocess.Popen[bytes]) -> None:
+        """Hand on what the caller, the clock or our own end wants of the child."""
+        moment = time.monotonic()
+        if stopping.is_set() and "leave" not in self._orders:
+            self._leave_by = moment + LEAVE_SECONDS
+            self._order(child, "leave")
+        if moment - self._looked_at < WISH_SECONDS:
+            return
+        self._looked_at = moment
+        try:
+            with db.reading() as session:
+                status = jobs.read_wish(session, self.job)
+            if self._is_out_of_time() and status == "running":
+                with db.writing() as session:
+                    jobs.stop(session, self.job)
+        except DBAPIError as error:
+            log.warning("%s: its wishes are not known now: %s", self.job.id, error)
+            return
+        if status is None:
+            self.lost.set()
+        elif status == "cancelling":
+            self._is_cancelled = True
+        elif status == "stopping" and "stop" not in self._orders:
+            self._order(child, "stop")
+
+    def _order(self, child: subprocess.Popen[bytes], word: str) -> None:
+        self._orders.add(word)
+        assert child.stdin is not None
+        try:
+            child.stdin.write(word.encode() + b"\n")
+            child.stdin.flush()
+        except BrokenPipeError:
+            pass  # it is ending anyway
+
+    def _is_out_of_time(self) -> bool:
+        budget = self.job.config.get("max_runtime_seconds")
+        if budget is None or self.job.started_at is None:
+            return False
+        elapsed = datetime.now(UTC) - self.job.started_at
+        return elapsed > timedelta(seconds=budget)
+
+    def _is_too_large(self, process: psutil.Process) -> bool:
+        limit = self.settings.max_training_bytes or psutil.virtual_memory().total * 0.9
+        try:
+            size: int = process.memory_info().rss
+        except psutil.NoSuchProcess:
+            return False
+        if size <= limit:
+            return False
+        self.error = self._out_of_memory(
+            f"it took {size >> 20} MiB where {int(limit) >> 20} MiB are allowed"
+        )
+        return True
+
+    def _out_of_memory(self, evidence: str) -> dict[str, Any]:
+        expected = self.job.estimate.get("training_bytes")
+        guess = f" ({expected >> 20} MiB were expected)" if expected else ""
+        return {
+            "code": "out_of_memory",
+            "detail": f"training ran out of memory: {evidence}{guess}; try a smaller "
+            "k, d_block or batch_size",
+        }
 
     def _threads(self) -> int:
         return self.settings.training_threads or os.cpu_count() or 1
@@ -242,7 +342,7 @@ class Attempt:
         while not self.done.wait(lease / 4):
             try:
                 with db.writing() as session:
-                    if not jobs.beat(session, self.job, lease):
+                    if jobs.beat(session, self.job, lease) is None:
                         self.lost.set()
                         return
                 renewed_at = time.monotonic()
@@ -252,20 +352,28 @@ class Attempt:
                     self.lost.set()
                     return
 
-    def _settle(
-        self, outcome: str, move: Callable[..., bool], *args: Any, **kwargs: Any
-    ) -> None:
-        """Write the end of the attempt, however long the database is away."""
+    def _settle(self, move: Callable[..., bool], *args: Any, **kwargs: Any) -> None:
+        """Write the end of the attempt, however long the database is away.
+
+        If a cancel came first, the end is that.
+        """
+        happenings, self._happenings = self._happenings, []
         while not self.lost.is_set():
             try:
                 with db.writing() as session:
-                    moved = move(session, self.job, *args, **kwargs)
+                    if happenings:
+                        jobs.report_progress(
+                            session, self.job, self.phase, self.progress, happenings
+                        )
+                        happenings = []
+                    if not move(session, self.job, *args, **kwargs):
+                        move = jobs.end_cancelled
+                        move(session, self.job)
             except DBAPIError as error:
-                log.warning("%s: the end was not written: %s", self.job.id, error)
+                log.warning("%s: the end is not written yet: %s", self.job.id, error)
                 time.sleep(0.5)
                 continue
-            if moved:
-                log.info("%s: attempt %s %s", self.job.id, self.job.attempt, outcome)
+            log.info("%s: attempt %s ended", self.job.id, self.job.attempt)
             return
 
 
@@ -295,6 +403,29 @@ def _describe_exit(exit_code: int, stderr: Path) -> str:
     return f"its process ended with exit code {exit_code}{last}"
 
 
+def _count_oom_kills() -> int:
+    """How often the kernel has killed for memory in our control group."""
+    try:
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in lines)
+    return int(counts.get("oom_kill", 0))
+
+
+def _pack(folder: Path) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for path in sorted(folder.iterdir()):
+            archive.add(path, path.name)
+    return file.getvalue()
+
+
+def _unpack(content: bytes, folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(folder, filter="data")
+
+
 # What a worker does besides its jobs
 
 
@@ -308,6 +439,9 @@ def sweep(settings: Settings) -> None:
             workspace_id=DEFAULT_WORKSPACE,
         )
         stalled = jobs.requeue_stalled(session, max_attempts=settings.max_attempts)
+        jobs.drop_old_checkpoints(
+            session, kept_seconds=settings.checkpoint_kept_seconds
+        )
     if stalled:
         log.warning("%s jobs were taken back from lost workers", stalled)
     with db.reading() as session:

@@ -6,7 +6,11 @@ has to say goes line by line to standard output:
 
     {"phase": "training"}
     {"progress": {"epoch": 3, ...}}
-    {"error": {"code": "diverged", "message": "..."}}
+    {"checkpoint": {"folder": "checkpoint-3", "epoch": 3}}
+    {"error": {"code": "diverged", "detail": "..."}}
+
+The supervisor may say `stop` (keep the best epoch so far) or `leave` (write a
+checkpoint at the end of the epoch and end).
 """
 
 import json
@@ -14,6 +18,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,12 +28,16 @@ from worker.lifeline import die_with_parent, watch_stdin
 DATA = "data.csv"
 ONNX = "model.onnx"
 REPORTS = "reports.json"
+CHECKPOINT = "checkpoint"
+LEFT = 3
+"""The exit code after `leave`."""
 
 
 def main() -> int:
     spec = json.loads(sys.stdin.buffer.readline())
     die_with_parent(spec["supervisor"])
-    watch_stdin(lambda: os._exit(1))
+    orders: set[str] = set()
+    watch_stdin(on_close=lambda: os._exit(1), on_line=orders.add)
     # Our lines go to the pipe; whatever a library prints goes to standard error.
     pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -36,28 +45,39 @@ def main() -> int:
     def say(**message: Any) -> None:
         pipe.write(json.dumps(message) + "\n")
 
+    from lometab.errors import TrainingCancelled
+
     try:
-        run(spec, Path.cwd(), say)
+        run(spec, Path.cwd(), say, orders)
+    except TrainingCancelled:
+        return LEFT
     except BaseException as error:  # whatever it is, the supervisor is told
         traceback.print_exc()
-        say(error={"code": failure_code(error), "message": _message(error)})
+        say(error={"code": failure_code(error), "detail": _message(error)})
         return 1
     return 0
 
 
-def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
-    """Train, export, evaluate; leave the model and its reports in the folder."""
+def run(
+    spec: dict[str, Any], folder: Path, say: Callable[..., None], orders: set[str]
+) -> None:
+    """Train, export, evaluate; leave the model and its reports in the folder.
+
+    Args:
+        orders: what the supervisor has said so far; it grows in another thread.
+    """
     clock = Clock()
     import torch
 
     from lometab.config import TrainConfig
     from lometab.data import Schema, features, read_csv, target
     from lometab.ensemble import train_ensemble
+    from lometab.errors import TrainingCancelled
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.report import evaluate
     from lometab.splits import Split, split_rows
-    from lometab.train import Progress
+    from lometab.train import Checkpoint, Progress
 
     torch.set_num_threads(spec["threads"])
     config = TrainConfig(**spec["config"]["hyperparameters"])
@@ -65,18 +85,39 @@ def run(spec: dict[str, Any], folder: Path, say: Any) -> None:
     table = read_csv((folder / DATA).read_bytes())
     parts = split_rows(table, schema, Split(**spec["config"]["split"]))
 
-    def on_epoch(progress: Progress) -> None:
+    def on_epoch(progress: Progress) -> bool:
         end = config.max_epochs
         if config.patience is not None:
             end = min(end, progress.best_epoch + config.patience)
         pace = progress.seconds / progress.epoch
         eta = max(0.0, (end - progress.epoch) * pace)
         say(progress={**asdict(progress), "eta_seconds": round(eta, 1)})
+        return "stop" in orders
 
+    def on_checkpoint(checkpoint: Checkpoint) -> None:
+        name = f"{CHECKPOINT}-{checkpoint.epoch}"
+        checkpoint.save(folder / name)
+        say(checkpoint={"folder": name, "epoch": checkpoint.epoch})
+        if "leave" in orders:
+            raise TrainingCancelled
+
+    resume = None
+    if (folder / CHECKPOINT).exists():
+        resume = Checkpoint.load(folder / CHECKPOINT)
+        say(resumed={"epoch": resume.epoch})
     say(phase="training")
     clock.start("training")
     ensemble = train_ensemble(
-        table, schema, parts, config, device=spec["device"], on_epoch=on_epoch
+        table,
+        schema,
+        parts,
+        config,
+        device=spec["device"],
+        on_epoch=on_epoch,
+        on_checkpoint=on_checkpoint,
+        checkpoint_seconds=spec["checkpoint_seconds"],
+        is_checkpoint_wanted=lambda: "leave" in orders,
+        resume=resume,
     )
 
     say(phase="exporting")

@@ -77,6 +77,7 @@ def list_datasets(
     created_after: After = None,
     created_before: Before = None,
 ) -> Page[DatasetRead]:
+    """Newest first, in pages."""
     rows, next_cursor = read_page(
         session,
         sa.select(Dataset).where(Dataset.workspace_id == caller.workspace_id),
@@ -96,6 +97,7 @@ def list_datasets(
     responses=problems(404, 422),
 )
 def read_dataset(dataset: DatasetDep) -> DatasetRead:
+    """Its columns, and what each would be used as if it is not the target."""
     return _read(dataset)
 
 
@@ -106,6 +108,7 @@ def read_dataset(dataset: DatasetDep) -> DatasetRead:
     responses=problems(404, 409, 422),
 )
 def delete_dataset(dataset: ChangedDatasetDep, session: SessionDep) -> None:
+    """While a job uses it, the answer is a 409 that names the job."""
     job_id = session.scalar(
         sa.select(Job.id).where(Job.dataset_id == dataset.id).limit(1)
     )

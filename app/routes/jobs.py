@@ -11,11 +11,11 @@ import orjson
 import sqlalchemy as sa
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from app import datasets, db, idempotency, jobs
+from app import blobs, datasets, db, idempotency, jobs
 from app.auth import Caller, Reader, Writer
 from app.deps import (
     ChangedJobDep,
@@ -32,13 +32,24 @@ from app.errors import (
     NoReport,
     ReportNotReady,
     UnsupportedMediaType,
+    WrongJobStatus,
     from_validation,
 )
-from app.models import FINISHED, Dataset, Job, Report, TrainedModel, new_id
+from app.events import hub
+from app.models import FINISHED, Dataset, Event, Job, Report, TrainedModel, new_id
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.queue import enqueue_training
 from app.routes.responses import matches, problems
-from app.schemas import JobCreate, JobCreateOnDataset, JobRead, JobStatus, Page
+from app.schemas import (
+    EventPage,
+    EventRead,
+    Id,
+    JobCreate,
+    JobCreateOnDataset,
+    JobRead,
+    JobStatus,
+    Page,
+)
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
 from lometab.data import Schema, Table, infer_schema
@@ -213,8 +224,7 @@ def _create_job(
             estimate={},
             progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
         )
-        session.add(job)
-        session.flush()
+        jobs.add(session, job)
         answer = _read_job(job, None)
         if key is not None:
             idempotency.keep(
@@ -260,6 +270,7 @@ def _read_job(job: Job, model_id: str | None) -> JobRead:
         {
             **{name: getattr(job, name) for name in _SAME},
             "progress": {**progress, **job.progress},
+            "stopped_early": bool(job.is_stop_wished and job.status == "succeeded"),
             "model_id": model_id,
             "columns": kinds,
             "links": links,
@@ -268,7 +279,13 @@ def _read_job(job: Job, model_id: str | None) -> JobRead:
 
 
 REPORTS = ("diversity", "calibration", "report")
-_SAME = JobRead.model_fields.keys() - {"progress", "model_id", "columns", "links"}
+_SAME = JobRead.model_fields.keys() - {
+    "progress",
+    "stopped_early",
+    "model_id",
+    "columns",
+    "links",
+}
 
 
 @router.get(
@@ -277,14 +294,15 @@ _SAME = JobRead.model_fields.keys() - {"progress", "model_id", "columns", "links
 def list_jobs(
     session: ReadSessionDep,
     caller: Reader,
-    status: Annotated[JobStatus | None, Query()] = None,
-    kind: Annotated[Literal["train"] | None, Query()] = None,
-    dataset_id: Annotated[str | None, Query(max_length=100)] = None,
+    status: Annotated[JobStatus | None, Query(description="Only those.")] = None,
+    kind: Annotated[Literal["train"] | None, Query(description="Only those.")] = None,
+    dataset_id: Annotated[Id | None, Query(description="Only those on it.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     created_after: After = None,
     created_before: Before = None,
 ) -> Page[JobRead]:
+    """Newest first, in pages."""
     statement = (
         sa.select(Job, TrainedModel.id)
         .outerjoin(TrainedModel, TrainedModel.job_id == Job.id)
@@ -319,6 +337,7 @@ def list_jobs(
     responses=problems(404, 422),
 )
 def read_job(job: JobDep, session: ReadSessionDep) -> JobRead:
+    """Ask again until `status` is an end; then `links` leads to reports and model."""
     return _read_job(job, _find_model_id(session, job))
 
 
@@ -335,6 +354,7 @@ def _find_model_id(session: Session, job: Job) -> str | None:
     responses=problems(404, 409, 422),
 )
 def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
+    """Before the end, or while its model lives, the answer is a 409."""
     if job.status not in FINISHED:
         raise JobNotFinished(
             f"the job is {job.status}; it can be deleted when it has ended",
@@ -344,8 +364,114 @@ def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
     if model_id is not None:
         raise JobHasModel(f"the job made {model_id}; delete the model first")
     session.execute(sa.delete(Report).where(Report.job_id == job.id))
+    session.execute(sa.delete(Event).where(Event.job_id == job.id))
     session.delete(job)
+    session.flush()
+    if job.checkpoint_sha256 is not None:
+        blobs.remove_unused(session, job.workspace_id, job.checkpoint_sha256)
     session.commit()
+
+
+@router.post(
+    "/{job_id}/cancel",
+    status_code=202,
+    response_model=JobRead,
+    summary="End a job and keep nothing",
+    responses=problems(404, 409, 422),
+)
+def cancel_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
+    """A queued job is cancelled at once; a running one as soon as its worker hears of
+    it, within seconds."""
+    return _ask(job, session, jobs.cancel, "cancelled")
+
+
+@router.post(
+    "/{job_id}/stop",
+    status_code=202,
+    response_model=JobRead,
+    summary="Stop training and keep the best epoch so far",
+    responses=problems(404, 409, 422),
+)
+def stop_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
+    """The job ends its epoch, is evaluated and exported, and succeeds."""
+    return _ask(job, session, jobs.stop, "stopped")
+
+
+@router.post(
+    "/{job_id}/retry",
+    status_code=202,
+    response_model=JobRead,
+    summary="Run a failed or cancelled job again",
+    responses=problems(404, 409, 422),
+)
+def retry_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
+    """It goes on from its checkpoint if one is still kept."""
+    answer = _ask(job, session, jobs.retry, "tried again")
+    enqueue_training(job.id, job.queue)
+    return answer
+
+
+def _ask(
+    job: Job, session: Session, move: Callable[[Session, Job], bool], participle: str
+) -> JobRead:
+    moved = move(session, job)
+    session.refresh(job)
+    if not moved:
+        raise WrongJobStatus(
+            f"a job that is {job.status} cannot be {participle}", job_status=job.status
+        )
+    return _read_job(job, None)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_model=EventPage,
+    summary="What happened to a job, as a list or live",
+    responses={
+        **problems(404, 422),
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    },
+)
+async def read_events(
+    job: JobDep,
+    after: Annotated[
+        int, Query(ge=0, le=2**31 - 1, description="Only events after this number.")
+    ] = 0,
+    limit: Limit = 50,
+    accept: Annotated[
+        str, Header(description="`text/event-stream`: live, until the job ends.")
+    ] = "application/json",
+    last_event_id: Annotated[
+        str | None, Header(description="The `id` of the last event that was received.")
+    ] = None,
+) -> Response:
+    """With `Accept: text/event-stream` the events come as they happen, by Server-Sent
+    Events; a client that reconnects with `Last-Event-ID` misses and repeats nothing."""
+    # async: a stream waits for events without holding a thread.
+    if "text/event-stream" not in accept:
+        return await run_in_threadpool(_list_events, job, after, limit)
+    if last_event_id is not None and last_event_id.isdecimal():
+        after = int(last_event_id[:9])
+    return StreamingResponse(
+        hub.follow(job.id, after),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def _list_events(job: Job, after: int, limit: int) -> Response:
+    with db.reading() as session:
+        events = session.scalars(
+            sa.select(Event)
+            .where(Event.job_id == job.id, Event.seq > after)
+            .order_by(Event.seq)
+            .limit(limit + 1)
+        ).all()
+    page = EventPage(
+        data=[EventRead.of(event) for event in events[:limit]],
+        next_after=events[limit - 1].seq if len(events) > limit else None,
+    )
+    return JSONResponse(page.model_dump(mode="json"))
 
 
 IfNoneMatch = Annotated[str | None, Header(description="An `ETag` got before.")]

@@ -42,8 +42,12 @@ router = APIRouter(prefix="/models", tags=["models"])
 
 NamePath = Annotated[Name, Path(description="The name of a line of models.")]
 AliasPath = Annotated[
-    Name,
-    Path(description="Not a number, which would be a version.", examples=["champion"]),
+    str,
+    Path(
+        pattern=r"^[A-Za-z][A-Za-z0-9._-]{0,99}$",
+        description="It begins with a letter: a number would be a version.",
+        examples=["champion"],
+    ),
 ]
 
 
@@ -56,12 +60,13 @@ AliasPath = Annotated[
 def list_models(
     session: ReadSessionDep,
     caller: Reader,
-    name: Annotated[str | None, Query(max_length=100)] = None,
+    name: Annotated[Name | None, Query(description="Only versions of this.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     created_after: After = None,
     created_before: Before = None,
 ) -> Page[ModelSummary]:
+    """Newest first, in pages."""
     statement = sa.select(TrainedModel).where(
         TrainedModel.workspace_id == caller.workspace_id
     )
@@ -118,6 +123,8 @@ def _summarise(model: TrainedModel, aliases: list[str]) -> dict[str, Any]:
 def read_model(
     model: ModelDep, session: ReadSessionDep, predictors: PredictorsDep
 ) -> ModelRead:
+    """The columns it takes, its classes and scores, and the data and settings that it
+    was trained with."""
     predictor = predictors.get(model)
     job = session.get_one(Job, model.job_id)
     facts = predictor.metadata
@@ -159,7 +166,7 @@ def delete_model(model: ChangedModelDep, session: SessionDep) -> None:
     "/{name}/aliases/{alias}",
     response_model=ModelSummary,
     summary="Point an alias at a version",
-    responses=problems(404, 422),
+    responses=problems(400, 404, 422),
 )
 def write_alias(
     session: SessionDep,
@@ -185,6 +192,7 @@ def write_alias(
 def delete_alias(
     session: SessionDep, caller: Writer, name: NamePath, alias: AliasPath
 ) -> None:
+    """The model that it points at stays."""
     found = session.get(ModelAlias, (caller.workspace_id, name, alias))
     if found is None:
         raise NotFound(f"there is no alias {name}@{alias}")
@@ -198,7 +206,13 @@ def delete_alias(
     response_class=Response,
     responses={
         **problems(404, 422),
-        200: {"content": {"application/octet-stream": {}}},
+        200: {
+            "content": {
+                "application/octet-stream": {
+                    "schema": {"type": "string", "format": "binary"}
+                }
+            }
+        },
     },
 )
 def read_onnx(model: ModelDep, if_none_match: IfNoneMatch = None) -> Response:
@@ -222,7 +236,7 @@ def read_onnx(model: ModelDep, if_none_match: IfNoneMatch = None) -> Response:
     "/{model_id}/predict",
     response_model=PredictResponse,
     summary="Mean, members and uncertainty for each row",
-    responses=problems(404, 413, 422),
+    responses=problems(400, 404, 413, 422),
 )
 def predict(
     model: AskedModelDep,

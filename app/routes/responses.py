@@ -1,10 +1,10 @@
 """What the OpenAPI document says of errors, once for all routes."""
 
+from http import HTTPStatus
 from typing import Any
 
-from app.schemas import Problem
-
 _DESCRIPTIONS = {
+    400: "The body cannot be read as JSON.",
     401: "An API key is needed, or the one sent is unknown or revoked.",
     403: "The API key lacks the scope, or the request comes from a foreign page.",
     404: "There is no such resource in the caller's workspace.",
@@ -12,6 +12,16 @@ _DESCRIPTIONS = {
     413: "The request is larger than this service takes.",
     415: "The content type is not one this route reads.",
     422: "The request cannot be used as it is; `detail` says what to do.",
+}
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
 }
 
 
@@ -22,10 +32,16 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "description": _DESCRIPTIONS[status],
             "content": {
                 "application/problem+json": {
-                    "schema": {"$ref": "#/components/schemas/Problem"}
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "example": {
+                        "type": "about:blank",
+                        "title": HTTPStatus(status).phrase,
+                        "status": status,
+                        "detail": _DESCRIPTIONS[status],
+                        "code": _CODES[status],
+                    },
                 }
             },
-            **({"model": Problem} if status == 401 else {}),
         }
         for status in sorted({401, 403, *statuses})
     }

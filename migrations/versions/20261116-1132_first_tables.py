@@ -133,22 +133,34 @@ def upgrade() -> None:
         ),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("lost_attempts", sa.Integer(), nullable=False),
+        sa.Column("is_stop_wished", sa.Boolean(), nullable=False),
+        sa.Column("checkpoint_sha256", sa.String(length=64), nullable=True),
+        sa.Column("checkpoint_epoch", sa.Integer(), nullable=True),
+        sa.Column("checkpoint_attempt", sa.Integer(), nullable=True),
+        sa.Column("event_seq", sa.Integer(), nullable=False),
         sa.Column("lease_owner", sa.String(), nullable=True),
         sa.Column("lease_expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
-            "(status = 'running') = (lease_owner IS NOT NULL)",
+            "(status IN ('running', 'stopping', 'cancelling'))"
+            " = (lease_owner IS NOT NULL)",
             name=op.f("ck_jobs_lease"),
         ),
         sa.CheckConstraint("queue IN ('cpu', 'gpu')", name=op.f("ck_jobs_queue")),
         sa.CheckConstraint(
-            "status IN ('queued', 'running', 'succeeded', 'failed')",
+            "status IN ('queued', 'running', 'stopping', 'cancelling', 'succeeded', "
+            "'failed', 'cancelled')",
             name=op.f("ck_jobs_status"),
         ),
         sa.ForeignKeyConstraint(
             ["dataset_id"], ["datasets.id"], name=op.f("fk_jobs_dataset_id_datasets")
+        ),
+        sa.ForeignKeyConstraint(
+            ["workspace_id", "checkpoint_sha256"],
+            ["blobs.workspace_id", "blobs.sha256"],
+            name=op.f("fk_jobs_workspace_id_checkpoint_sha256_blobs"),
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
     )
@@ -182,6 +194,21 @@ def upgrade() -> None:
             unique=False,
         )
 
+    op.create_table(
+        "events",
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("seq", sa.Integer(), nullable=False),
+        sa.Column("workspace_id", sa.String(), nullable=False),
+        sa.Column("type", sa.String(), nullable=False),
+        sa.Column(
+            "data", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False
+        ),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_events_job_id_jobs")
+        ),
+        sa.PrimaryKeyConstraint("job_id", "seq", name=op.f("pk_events")),
+    )
     op.create_table(
         "models",
         sa.Column("id", sa.String(), nullable=False),
@@ -269,6 +296,7 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_models_workspace_id_created_at_id"))
 
     op.drop_table("models")
+    op.drop_table("events")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_workspace_id_status_created_at_id"))
         batch_op.drop_index(batch_op.f("ix_jobs_workspace_id_kind_created_at_id"))

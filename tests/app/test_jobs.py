@@ -9,7 +9,16 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs
-from app.models import Dataset, Job, Report, TrainedModel, new_id, utc_now
+from app.models import (
+    Blob,
+    Dataset,
+    Event,
+    Job,
+    Report,
+    TrainedModel,
+    new_id,
+    utc_now,
+)
 
 REPORTS: dict[str, Any] = {
     "diversity": {"k": 4},
@@ -49,7 +58,7 @@ def make_job(session: Session, **values: Any) -> Job:
         estimate={},
         **{"queue": "cpu", **values},
     )
-    session.add(job)
+    jobs.add(session, job)
     session.commit()
     return job
 
@@ -110,7 +119,7 @@ def test_a_zombie_cannot_write(session: Session) -> None:
     assert not jobs.beat(session, zombie, 60)
     assert not jobs.report_progress(session, zombie, "training", {"epoch": 9})
     assert not jobs.finish(session, zombie, **result)
-    assert not jobs.fail(session, zombie, {"code": "internal", "message": ""})
+    assert not jobs.fail(session, zombie, {"code": "internal", "detail": ""})
     assert not jobs.release(session, zombie)
     assert not jobs.lose(session, zombie, max_attempts=3, reason="")
     assert session.scalar(sa.select(sa.func.count()).select_from(TrainedModel)) == 0
@@ -200,3 +209,148 @@ def test_models_of_one_name_are_versions(session: Session) -> None:
     models = session.scalars(sa.select(TrainedModel)).all()
     versions = sorted((model.name or "", model.version or 0) for model in models)
     assert versions == [("", 0), ("churn", 1), ("churn", 2), ("other", 1)]
+
+
+def types(session: Session, job: Job) -> list[str]:
+    """The types of the job's events; their numbers have no gap."""
+    events = session.scalars(
+        sa.select(Event).where(Event.job_id == job.id).order_by(Event.seq)
+    ).all()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert read(session, job).event_seq == len(events)
+    return [event.type for event in events]
+
+
+def hold(session: Session) -> Job:
+    job = jobs.claim(session, **CLAIM)
+    assert job is not None
+    session.expunge(job)
+    return job
+
+
+def finish(session: Session, job: Job) -> bool:
+    sha256 = blobs.store_bytes("default", b"model")
+    return jobs.finish(session, job, onnx_sha256=sha256, reports=REPORTS, progress={})
+
+
+def test_cancel_in_every_state(session: Session) -> None:
+    waiting = make_job(session)
+    assert jobs.cancel(session, waiting)
+    assert read(session, waiting).status == "cancelled"
+    assert not jobs.cancel(session, waiting)
+    job = make_job(session)
+    held = hold(session)
+    assert jobs.cancel(session, job)
+    assert read(session, job).status == "cancelling"
+    assert jobs.beat(session, held, 60) == "cancelling"
+    assert not jobs.cancel(session, job)
+    assert not jobs.stop(session, job)
+    assert not jobs.retry(session, job)
+    # The worker was about to publish: the cancel came first.
+    assert not finish(session, held)
+    assert session.scalar(sa.select(sa.func.count()).select_from(TrainedModel)) == 0
+    assert jobs.end_cancelled(session, held)
+    assert types(session, job) == ["queued", "running", "cancelling", "cancelled"]
+    assert jobs.claim(session, **CLAIM) is None
+
+
+def test_finish_before_cancel(session: Session) -> None:
+    job = make_job(session)
+    held = hold(session)
+    assert finish(session, held)
+    assert not jobs.cancel(session, job)
+    assert read(session, job).status == "succeeded"
+
+
+def test_stop_outlives_a_lost_worker(session: Session) -> None:
+    job = make_job(session)
+    assert not jobs.stop(session, job)
+    held = hold(session)
+    assert jobs.stop(session, job)
+    expire(session, job)
+    assert jobs.requeue_stalled(session, max_attempts=3) == 1
+    assert read(session, job).status == "queued"
+    again = hold(session)
+    assert (again.status, again.attempt) == ("stopping", 2)
+    assert not finish(session, held)
+    assert finish(session, again)
+    assert types(session, job) == [
+        *("queued", "running", "stopping", "lost", "running", "succeeded")
+    ]
+
+
+def test_lost_while_cancelling_is_cancelled(session: Session) -> None:
+    job = make_job(session)
+    hold(session)
+    jobs.cancel(session, job)
+    expire(session, job)
+    assert jobs.requeue_stalled(session, max_attempts=3) == 1
+    assert read(session, job).status == "cancelled"
+
+
+def test_retry_of_ended_jobs(session: Session) -> None:
+    job = make_job(session)
+    held = hold(session)
+    assert not jobs.retry(session, job)
+    assert jobs.fail(session, held, {"code": "internal", "detail": "x"})
+    assert jobs.retry(session, job)
+    ready = read(session, job)
+    assert (ready.status, ready.error, ready.finished_at) == ("queued", None, None)
+    assert hold(session).attempt == 2
+
+
+def keep(session: Session, job: Job, epoch: int) -> bool:
+    sha256 = blobs.store_bytes("default", b"checkpoint %d" % epoch)
+    return jobs.keep_checkpoint(session, job, sha256=sha256, epoch=epoch)
+
+
+def count_blobs(session: Session) -> int | None:
+    return session.scalar(sa.select(sa.func.count()).select_from(Blob))
+
+
+def test_an_attempt_that_got_forward_does_not_count(session: Session) -> None:
+    job = make_job(session)
+    for epoch in range(1, 6):
+        held = hold(session)
+        assert keep(session, held, epoch)
+        expire(session, job)
+        assert jobs.requeue_stalled(session, max_attempts=2) == 1
+        lost = read(session, job)
+        assert (lost.status, lost.lost_attempts) == ("queued", 0)
+    hold(session)
+    expire(session, job)
+    jobs.requeue_stalled(session, max_attempts=2)
+    assert read(session, job).lost_attempts == 1
+    assert read(session, job).checkpoint_epoch == 5
+
+
+def test_checkpoints_replace_each_other_and_go_on_success(session: Session) -> None:
+    job = make_job(session)
+    held = hold(session)
+    before = count_blobs(session)
+    assert before is not None
+    for epoch in (1, 2, 3):
+        assert keep(session, held, epoch)
+        assert count_blobs(session) == before + 1
+    assert finish(session, held)
+    assert read(session, job).checkpoint_sha256 is None
+    assert count_blobs(session) == before + 1  # the model's
+
+
+def test_checkpoints_of_failed_jobs_are_kept_for_a_while(session: Session) -> None:
+    job = make_job(session)
+    held = hold(session)
+    keep(session, held, 1)
+    jobs.fail(session, held, {"code": "internal", "detail": "x"})
+    assert jobs.drop_old_checkpoints(session, kept_seconds=3600) == 0
+    assert jobs.drop_old_checkpoints(session, kept_seconds=-1) == 1
+    assert read(session, job).checkpoint_sha256 is None
+
+
+def test_progress_and_its_events_are_one_write(session: Session) -> None:
+    job = make_job(session)
+    held = hold(session)
+    epochs: list[jobs.Happening] = [("epoch", {"epoch": i}) for i in (1, 2, 3)]
+    assert jobs.report_progress(session, held, "training", {"epoch": 3}, epochs)
+    assert types(session, job) == ["queued", "running", "epoch", "epoch", "epoch"]
+    assert read(session, job).progress == {"epoch": 3}

@@ -1,0 +1,268 @@
+"""The OpenAPI document: what FastAPI makes of the routes, and what it cannot know."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from app import examples
+from app.request_id import HEADER
+from app.schemas import JobCreate, JobCreateOnDataset, Problem
+from app.settings import get_settings
+
+TAGS = [
+    {"name": "datasets", "description": "Tables that were uploaded."},
+    {"name": "jobs", "description": "Training a model, and the reports on it."},
+    {"name": "models", "description": "What jobs made: files, names, predictions."},
+    {"name": "health", "description": "Whether the service lives and can work."},
+]
+
+_DATASET = {
+    "id": "ds_0123456789ab",
+    "filename": "wine.csv",
+    "sha256": "5d41402abc4b2a76b9719d911017c592ae2f5e1f0d0d2a1c6a0f9d6f3b7c8e91",
+    "size": 84199,
+    "n_rows": 1599,
+    "columns": [
+        {"name": "alcohol", "kind": "numeric", "reason": None},
+        {"name": "quality", "kind": "numeric", "reason": None},
+    ],
+    "created_at": "2026-01-31T12:00:00Z",
+    "links": {
+        "self": "/datasets/ds_0123456789ab",
+        "jobs": "/jobs?dataset_id=ds_0123456789ab",
+    },
+}
+_PROGRESS = {
+    "epoch": 40,
+    "max_epochs": 60,
+    "best_epoch": 31,
+    "best_score": 0.612,
+    "eta_seconds": 4.5,
+}
+_JOB = {
+    "id": "job_0123456789ab",
+    "kind": "train",
+    "status": "running",
+    "phase": "training",
+    "progress": _PROGRESS,
+    "attempt": 1,
+    "stopped_early": False,
+    "name": "wine",
+    "tags": ["first"],
+    "dataset_id": "ds_0123456789ab",
+    "model_id": None,
+    "config": {"kind": "train", "target": "quality", "task": "regression"},
+    "columns": {"alcohol": "numeric", "pH": "numeric"},
+    "error": None,
+    "created_at": "2026-01-31T12:00:00Z",
+    "started_at": "2026-01-31T12:00:01Z",
+    "finished_at": None,
+    "links": {
+        "self": "/jobs/job_0123456789ab",
+        "dataset": "/datasets/ds_0123456789ab",
+    },
+}
+_SUMMARY = {
+    "id": "mdl_0123456789ab",
+    "job_id": "job_0123456789ab",
+    "name": "wine",
+    "version": 1,
+    "aliases": ["champion"],
+    "metrics": {"rmse": 0.612},
+    "onnx_sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "created_at": "2026-01-31T12:01:00Z",
+    "links": {
+        "self": "/models/mdl_0123456789ab",
+        "job": "/jobs/job_0123456789ab",
+        "onnx": "/models/mdl_0123456789ab/onnx",
+        "predict": "/models/mdl_0123456789ab/predict",
+    },
+}
+EXAMPLES: dict[str, Any] = {
+    "create_dataset": _DATASET,
+    "list_datasets": {"data": [_DATASET], "next_cursor": None},
+    "read_dataset": _DATASET,
+    "create_job": {
+        **_JOB,
+        "status": "queued",
+        "phase": None,
+        "attempt": 0,
+        "started_at": None,
+        "progress": {**dict.fromkeys(_PROGRESS), "epoch": 0, "max_epochs": 60},
+    },
+    "list_jobs": {"data": [_JOB], "next_cursor": "WyIyMDI2LTAxLTMxVDEyOjAwOjAwWiJd"},
+    "read_job": _JOB,
+    "read_events": {
+        "data": [
+            {
+                "seq": 1,
+                "type": "queued",
+                "data": {},
+                "created_at": "2026-01-31T12:00:00Z",
+            }
+        ],
+        "next_after": None,
+    },
+    "cancel_job": {**_JOB, "status": "cancelling"},
+    "stop_job": {**_JOB, "status": "stopping"},
+    "retry_job": {**_JOB, "status": "queued", "phase": None},
+    "list_models": {"data": [_SUMMARY], "next_cursor": None},
+    "read_model": {
+        **_SUMMARY,
+        "task": "regression",
+        "target": "quality",
+        "classes": None,
+        "k": 16,
+        "numeric": ["alcohol", "pH"],
+        "categorical": [],
+        "datetime": [],
+        "lineage": {"dataset_id": "ds_0123456789ab"},
+    },
+    "write_alias": _SUMMARY,
+    "read_health": {"status": "ok"},
+    "read_readiness": {"status": "ready"},
+}
+"""What each operation answers when all is well, by its id."""
+
+SEVERAL: dict[str, Any] = {
+    "read_diversity": examples.DIVERSITY,
+    "read_calibration": examples.CALIBRATION,
+    "read_report": {"regression": {"value": examples.REPORT}},
+    "predict": examples.PREDICTIONS,
+}
+"""The same where one example is not enough."""
+
+_FILE = "alcohol,pH,quality\n9.4,3.51,5\n9.8,3.2,6\n"
+UPLOADS: dict[str, Any] = {
+    "create_dataset": {"file": _FILE},
+    "create_job": {"file": _FILE, "config": {"target": "quality", "preset": "fast"}},
+}
+"""Parts of a multipart request, by the id of the operation."""
+
+CSV = {
+    "read_diversity": "i,j,pairwise_kl,disagreement\r\n1,0,0.041,0.09\r\n",
+    "read_calibration": "lower,upper,count,confidence,accuracy\r\n"
+    "0.93,1.0,88,0.97,0.95\r\n",
+}
+"""What `?format=csv` gives, by the id of the operation."""
+
+_LOCATION = {
+    "description": "The address of what was made.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+_ETAG = {
+    "description": "Changes when the content does; for `If-None-Match`.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+_REQUEST_ID = {
+    "description": "The request's id, as in the log: the caller's, or a new one.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+HEADERS: dict[str, dict[str, Any]] = {
+    "create_dataset": {"Location": _LOCATION},
+    "create_job": {"Location": _LOCATION},
+    "read_diversity": {"ETag": _ETAG},
+    "read_calibration": {"ETag": _ETAG},
+    "read_report": {"ETag": _ETAG},
+    "read_onnx": {"ETag": _ETAG},
+}
+"""Headers of a good answer, beside the request id."""
+
+
+def _to(operation: str, parameter: str, source: str, description: str) -> Any:
+    return {
+        "operationId": operation,
+        "parameters": {parameter: f"$response.body#/{source}"},
+        "description": description,
+    }
+
+
+LINKS: dict[str, dict[str, Any]] = {
+    "create_dataset": {
+        "dataset": _to("read_dataset", "dataset_id", "id", "The dataset."),
+        "jobs": _to("list_jobs", "dataset_id", "id", "Its jobs."),
+        "delete": _to("delete_dataset", "dataset_id", "id", "Delete it."),
+    },
+    "create_job": {
+        "job": _to("read_job", "job_id", "id", "The job as it is now."),
+        "dataset": _to("read_dataset", "dataset_id", "dataset_id", "Its dataset."),
+        "diversity": _to("read_diversity", "job_id", "id", "Once it succeeded."),
+        "calibration": _to("read_calibration", "job_id", "id", "Once it succeeded."),
+        "report": _to("read_report", "job_id", "id", "Once it succeeded."),
+        "delete": _to("delete_job", "job_id", "id", "Delete it, once it has ended."),
+    },
+    "read_job": {
+        "model": _to("read_model", "model_id", "model_id", "What the job made."),
+    },
+    "read_model": {
+        "job": _to("read_job", "job_id", "job_id", "The job that made it."),
+        "onnx": _to("read_onnx", "model_id", "id", "Its file."),
+        "predict": _to("predict", "model_id", "id", "Ask it."),
+    },
+}
+"""Where a good answer leads."""
+
+# Bodies that no route names to FastAPI.
+_BODIES: tuple[type[BaseModel], ...] = (JobCreate, JobCreateOnDataset, Problem)
+
+
+def make_document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=app.description,
+        routes=app.routes,
+        tags=TAGS,
+    )
+    schemas = document["components"]["schemas"]
+    for body in _BODIES:
+        schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[body.__name__] = schema
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _complete(operation)
+    return document
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    name = operation["operationId"]
+    if "security" in operation and not get_settings().keys_required:
+        operation["security"].append({})  # one may come without
+    # By the specification, `Accept` is told by the content of the responses alone.
+    parameters = [p for p in operation.pop("parameters", []) if p["name"] != "accept"]
+    if parameters:
+        operation["parameters"] = parameters
+    if "ETag" in HEADERS.get(name, {}):
+        operation["responses"]["304"] = {
+            "description": "The client has it already, by its `If-None-Match`."
+        }
+    if name in CSV:
+        operation["responses"]["200"]["content"]["text/csv"] = {
+            "schema": {"type": "string"},
+            "example": CSV[name],
+        }
+    if name in UPLOADS:
+        form = operation["requestBody"]["content"]["multipart/form-data"]
+        form["example"] = UPLOADS[name]
+    for status, response in operation["responses"].items():
+        headers = response.setdefault("headers", {})
+        headers[HEADER] = _REQUEST_ID
+        if status >= "4":
+            continue
+        headers.update(HEADERS.get(name, {}))
+        if status >= "3":
+            continue
+        response["description"] = f"{operation['summary']}."
+        if name in LINKS:
+            response["links"] = LINKS[name]
+        for media_type, content in response.get("content", {}).items():
+            if media_type == "application/json" and name in EXAMPLES:
+                content["example"] = EXAMPLES[name]
+            if media_type == "application/json" and name in SEVERAL:
+                content["examples"] = SEVERAL[name]
