@@ -102,7 +102,7 @@ class JobCreate(BaseModel):
             return body
         given = body.get("hyperparameters", {})
         preset = body.get("preset", "default")
-        settings = PRESETS.get(preset) if isinstance(preset, str) else None
+        settings = next((s for name, s in PRESETS.items() if name == preset), None)
         if settings is None or not isinstance(given, dict):
             return body
         return {**body, "hyperparameters": {**settings, **given}}
