@@ -1,0 +1,224 @@
+"""Reports and calibrated answers over HTTP, in process, of a model that was trained."""
+
+import csv
+import io
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import TypeAdapter
+from sqlalchemy.orm import Session
+
+from app import blobs, db, examples, jobs
+from app.main import app
+from app.models import Job
+from app.schemas import PredictResponse
+from lometab.report import Calibration, Diversity, RunReport
+from tests.app.test_jobs_routes import check_problem, post
+from tests.conftest import make_csv
+from worker import train
+
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "diversity": TypeAdapter(Diversity),
+    "calibration": TypeAdapter(Calibration),
+    "report": TypeAdapter(RunReport),
+}
+TINY = {
+    "k": 3,
+    "rank": 2,
+    "n_blocks": 1,
+    "d_block": 16,
+    "n_bins": 6,
+    "d_embedding": 4,
+    "max_epochs": 6,
+    "batch_size": 32,
+}
+TABLE = make_csv(400)
+ROWS = [*csv.DictReader(io.StringIO(TABLE))][:20]
+OTHER = {"y": "label", "label": "y"}
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@cache
+def trained(folder: Path, text: str) -> tuple[bytes, dict[str, Any]]:
+    """The file and the reports that the training process leaves for a job's spec."""
+    (folder / train.DATA).write_text(TABLE)
+    train.run(json.loads(text), folder, lambda **_: None, set())
+    reports = json.loads((folder / train.REPORTS).read_text())
+    return (folder / train.ONNX).read_bytes(), reports
+
+
+def succeed(client: TestClient, scratch: Path, target: str) -> dict[str, Any]:
+    """A job posted over HTTP and done as a worker does it."""
+    config = {"target": target, "columns": {OTHER[target]: "ignore"}}
+    answer = post(client, TABLE, {**config, "hyperparameters": TINY})
+    assert answer.status_code == 202, answer.text
+    with db.writing() as session:
+        claimed = jobs.claim(session, queue="cpu", owner="me", lease_seconds=60)
+        assert claimed is not None
+        finish(session, claimed, scratch)
+    job: dict[str, Any] = client.get(f"/jobs/{claimed.id}").json()
+    assert job["status"] == "succeeded"
+    return job
+
+
+def finish(session: Session, job: Job, scratch: Path) -> None:
+    spec = {
+        "config": job.config,
+        "schema": job.schema,
+        "device": "cpu",
+        "threads": 1,
+        "checkpoint_seconds": 1e9,
+        "dataset_sha256": "0" * 64,
+    }
+    content, reports = trained(scratch, json.dumps(spec))
+    sha256 = blobs.store_bytes(job.workspace_id, content)
+    named = {kind: {**body, "job_id": job.id} for kind, body in reports.items()}
+    progress = {"epoch": 6, "max_epochs": 6}
+    assert jobs.finish(
+        session, job, onnx_sha256=sha256, reports=named, progress=progress
+    )
+
+
+@pytest.mark.parametrize("target", OTHER)
+def test_reports_fit_their_types(
+    client: TestClient, scratch: Path, target: str
+) -> None:
+    job = succeed(client, scratch, target)
+    for kind, adapter in TYPES.items():
+        response = client.get(job["links"][kind])
+        assert response.status_code == 200
+        assert "NaN" not in response.text and "Infinity" not in response.text
+        adapter.validate_json(response.content, strict=True)
+        assert response.json()["job_id"] == job["id"]
+    body = client.get(job["links"]["report"]).json()
+    assert body["n_parameters"] > 100
+    assert body["seeds"] == {"split": 0, "training": 0}
+    phases = {"preparing", "training", "exporting", "evaluating"}
+    assert body["timings"].keys() == phases
+    assert all(seconds >= 0 for seconds in body["timings"].values())
+    assert body["training"]["epochs"] == 6
+    assert body["decomposition"]["holds"] is True
+    assert body["baselines"] == []
+    assert body["scores"].keys() == {"train", "val", "test"}
+    if target == "label":
+        assert body["confusion"]["classes"] == ["high", "low"]
+        calibration = client.get(job["links"]["calibration"]).json()
+        fit = calibration["temperature_fit"]
+        assert fit["nll_after"] <= fit["nll_before"]
+        assert calibration["calibrated"]["ece"] >= 0
+
+
+@pytest.mark.parametrize("target", OTHER)
+def test_reports_as_csv(client: TestClient, scratch: Path, target: str) -> None:
+    links = succeed(client, scratch, target)["links"]
+    response = client.get(f"{links['diversity']}?format=csv")
+    assert response.headers["content-type"].startswith("text/csv")
+    pairs = [*csv.DictReader(io.StringIO(response.text))]
+    assert [(pair["i"], pair["j"]) for pair in pairs] == [
+        ("1", "0"),
+        ("2", "0"),
+        ("2", "1"),
+    ]
+    name = "squared_difference" if target == "y" else "pairwise_kl"
+    body = client.get(links["diversity"]).json()
+    assert float(pairs[1][name]) == body[name]["matrix"][2][0]
+    text = client.get(f"{links['calibration']}?format=csv").text
+    n_lines = 4 if target == "y" else 15
+    assert len([*csv.DictReader(io.StringIO(text))]) == n_lines
+
+
+def predict(client: TestClient, job: dict[str, Any], **settings: Any) -> Any:
+    body = {"rows": ROWS, **settings}
+    return client.post(f"/models/{job['model_id']}/predict", json=body)
+
+
+def test_calibrated_probabilities(client: TestClient, scratch: Path) -> None:
+    job = succeed(client, scratch, "label")
+    calibration = client.get(job["links"]["calibration"]).json()
+    raw = predict(client, job).json()
+    TypeAdapter(PredictResponse).validate_python(raw)
+    assert (raw["calibrated"], raw["coverage"]) == (False, 0.9)
+    answer = predict(client, job, calibrated=True).json()
+    assert answer["calibrated"] is True
+    for before, after in zip(raw["predictions"], answer["predictions"], strict=True):
+        powers = [p ** (1 / calibration["temperature"]) for p in before["mean"]]
+        expected = [power / sum(powers) for power in powers]
+        assert after["mean"] == pytest.approx(expected, rel=1e-5)
+        for name in ("label", "members", "mutual_information", "set"):
+            assert after[name] == before[name]
+
+
+@pytest.mark.parametrize("target", OTHER)
+def test_more_coverage_takes_more(
+    client: TestClient, scratch: Path, target: str
+) -> None:
+    job = succeed(client, scratch, target)
+    sizes = []
+    for coverage in (0.01, 0.5, 0.9, 0.95):
+        answer = predict(client, job, coverage=coverage).json()
+        assert answer["coverage"] == coverage
+        if target == "y":
+            ends = [each["interval"] for each in answer["predictions"]]
+            sizes.append(sum(upper - lower for lower, upper in ends))
+        else:
+            sizes.append(sum(len(each["set"]) for each in answer["predictions"]))
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+    # 64 validation rows are too few for 99 %: whatever there is, or no ends.
+    first = predict(client, job, coverage=0.99).json()["predictions"][0]
+    if target == "y":
+        assert first["interval"] == [None, None]
+    else:
+        assert first["set"] == ["high", "low"]
+
+
+def test_coverage_out_of_bounds(client: TestClient, scratch: Path) -> None:
+    job = succeed(client, scratch, "y")
+    for coverage in (0, 0.001, 0.905, 0.999, 1, 90, -0.5, "0.9", None):
+        response = predict(client, job, coverage=coverage)
+        problem = check_problem(response, 422, "coverage")
+        assert problem["errors"][0]["pointer"] == "/coverage"
+        if isinstance(coverage, int | float):
+            assert "in whole hundredths from 0.01 to 0.99" in problem["detail"]
+
+
+def test_a_regression_has_no_temperature(client: TestClient, scratch: Path) -> None:
+    job = succeed(client, scratch, "y")
+    check_problem(predict(client, job, calibrated=True), 422, "answers with numbers")
+    check_problem(predict(client, job, calibrated="yes"), 422, "calibrated")
+
+
+def test_examples_fit_their_types() -> None:
+    for kind, shown in (
+        ("diversity", examples.DIVERSITY),
+        ("calibration", examples.CALIBRATION),
+        ("report", {"regression": {"value": examples.REPORT}}),
+    ):
+        for example in shown.values():
+            TYPES[kind].validate_json(json.dumps(example["value"]), strict=True)
+    for example in examples.PREDICTIONS.values():
+        PredictResponse.model_validate(example["value"], strict=False)
+
+
+def test_openapi_shows_the_reports() -> None:
+    document = app.openapi()
+    schemas = document["components"]["schemas"]
+    for kind in TYPES:
+        answer = document["paths"][f"/jobs/{{job_id}}/{kind}"]["get"]["responses"]
+        content = answer["200"]["content"]["application/json"]
+        assert content["examples"]
+        assert "304" in answer
+        names = [
+            each["$ref"].rsplit("/")[-1]
+            for each in content["schema"].get("anyOf", [content["schema"]])
+        ]
+        for name in names:
+            assert "version" in schemas[name]["required"]
+            assert schemas[name]["properties"]["definitions"]["description"]
