@@ -40,6 +40,7 @@ NETWORK = TrainConfig(
     n_bins=32,
     d_embedding=8,
     lr=2e-3,
+    batch_size=512,
     share_batches=True,
     max_epochs=100,
     patience=8,

@@ -48,8 +48,10 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(k=8, d_block=128, dropout=0.3, n_bins=16, n_blocks=1),
     ],
     "adult": [
-        TrainConfig(k=8, d_block=128, n_blocks=1, lr=2e-3),
-        TrainConfig(k=8, d_block=96, lr=2e-3, sigma_init=2.0),
+        TrainConfig(k=8, d_block=96, lr=2e-3, n_bins=128, d_embedding=8),
+        TrainConfig(
+            k=8, d_block=128, lr=2e-3, sigma_init=2.0, n_bins=256, share_batches=True
+        ),
     ],
     "diamonds": [
         replace(DIAMONDS, k=8, lr=2e-3, share_batches=True),
