@@ -92,8 +92,9 @@ def estimate(
 ) -> Estimate:
     """What training on a table with this many rows will take.
 
-    From a schema it is an upper bound, since the bins are not known yet: a feature is
-    taken to have `n_bins` bins, and may have less where its values repeat.
+    From a schema it is an upper bound, since nothing is fitted yet: a feature is taken
+    to have `n_bins` bins, and may have less where its values repeat; a column that is
+    the same in all training rows is no feature at all.
 
     Args:
         n_rows: rows of the whole table.
@@ -281,4 +282,6 @@ def _flops_per_epoch(
     if config.variant in ("lometab", "additive"):
         masks = 2 * config.rank * sum(sizes.members)
     training = 2 * n_embedded * encoded + 3 * n_train * layers + 3 * n_steps * masks
+    if not sizes.n_numeric and config.variant != "tabm":  # nothing to learn before it
+        training -= 2 * n_train * sizes.members[0]
     return training + n_val * (encoded + layers) + masks

@@ -379,8 +379,9 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             reset: whether names and number of the columns are learned or checked.
         """
-        labels = getattr(X, "column_names", None)  # pyarrow's, whose columns are none
-        labels = getattr(X, "columns", None) if labels is None else labels
+        # pyarrow has names in one attribute and cells in the other.
+        has_names = hasattr(type(X), "column_names")
+        labels = X.column_names if has_names else getattr(X, "columns", None)
         if labels is None:
             with _as_data_errors():
                 X = validate_data(

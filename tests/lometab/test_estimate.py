@@ -1,0 +1,211 @@
+"""Estimates: against the models themselves, torch's own count, and a measured run."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lometab.config import TrainConfig
+from lometab.data import Schema, infer_schema
+from lometab.ensemble import Ensemble, train_ensemble
+from lometab.estimate import Widths, estimate
+from lometab.export import to_onnx
+from lometab.nn import LoMETab, compute_bins
+from lometab.predictor import Predictor
+from lometab.splits import Split
+from lometab.train import Part, fit
+
+VARIANTS: list[Any] = ["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
+ROOT = Path(__file__).parents[2]
+
+
+def make_config(variant: Any = "lometab", **options: Any) -> TrainConfig:
+    settings = {"k": 3, "rank": 2, "n_blocks": 3, "d_block": 24, "n_bins": 6}
+    settings |= {"d_embedding": 5, "batch_size": 32, "max_epochs": 1}
+    return TrainConfig(**{"variant": variant, **settings, **options})
+
+
+# The number of parameters is the model's own
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("n_numeric", "cardinalities", "d_out"),
+    [(4, (3, 7, 1), 1), (2, (), 5), (0, (2, 9), 1)],
+)
+def test_parameters_are_those_of_the_model(
+    variant: Any, n_numeric: int, cardinalities: tuple[int, ...], d_out: int
+) -> None:
+    config = make_config(variant)
+    x_num = torch.randn(50, n_numeric)
+    model = LoMETab(
+        bins=compute_bins(x_num, config.n_bins) if n_numeric else [],
+        cardinalities=cardinalities,
+        d_out=d_out,
+        config=config,
+    )
+    widths = Widths(n_numeric=n_numeric, cardinalities=cardinalities, d_out=d_out)
+    assert estimate(widths, 50, config).n_parameters == model.n_parameters
+
+
+def make_table(n_rows: int = 100) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    hours = rng.integers(0, 9000, size=n_rows).astype("timedelta64[h]")
+    return {
+        "size": np.where(rng.random(n_rows) < 0.1, np.nan, rng.normal(size=n_rows)),
+        "rooms": rng.integers(1, 4, size=n_rows),  # three values: fewer bins
+        "sold_at": (np.datetime64("2020-01-01T00") + hours).astype(str),
+        "colour": rng.choice(np.array(["red", "green", ""], dtype=object), n_rows),
+        "note": np.full(n_rows, "same"),
+        "kind": rng.choice(np.array(["a", "b", "c", "d"], dtype=object), n_rows),
+    }
+
+
+def train(config: TrainConfig) -> Ensemble:
+    table = make_table()
+    schema = infer_schema(table, target="kind")
+    parts: Any = {"train": np.arange(80), "val": np.arange(80, 100)}
+    return train_ensemble(table, schema, parts, config)
+
+
+def test_a_fitted_model_has_at_most_what_its_schema_promised() -> None:
+    ensemble = train(make_config())
+    model, preprocessor = ensemble.fit.model, ensemble.preprocessor
+    known = Widths(
+        n_numeric=len(preprocessor.features_),
+        cardinalities=tuple(preprocessor.cardinalities_),
+        d_out=4,
+        n_bins=max(len(edges) - 1 for edges in model.bins),
+    )
+    exact = estimate(known, 100, ensemble.config)
+    assert exact.n_parameters == model.n_parameters
+    before = Widths.of(ensemble.schema, [3, 1])
+    assert replace(before, n_bins=known.n_bins) == known
+    bound = estimate(ensemble.schema, 100, ensemble.config, cardinalities=[3, 1])
+    assert model.n_parameters <= bound.n_parameters <= 1.2 * model.n_parameters
+
+
+def test_a_date_is_seven_numbers() -> None:
+    schema = train(make_config()).schema
+    assert schema.datetime == ("sold_at",)
+    assert Widths.of(schema, [3]).n_numeric == 3 + 6
+
+
+def test_every_categorical_column_needs_its_cardinality() -> None:
+    schema = train(make_config()).schema
+    for wrong in ([], [3, 1, 1, 1, 1]):
+        with pytest.raises(ValueError, match="a number for each of 1 categorical"):
+            estimate(schema, 100, make_config(), cardinalities=wrong)
+
+
+# Arithmetic is what torch counts
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("share_batches", [True, False])
+@pytest.mark.parametrize("n_numeric", [0, 3])
+def test_operations_are_those_that_torch_counts(
+    variant: Any, share_batches: bool, n_numeric: int
+) -> None:
+    config = make_config(variant, share_batches=share_batches)
+    rng = np.random.default_rng(0)
+    train, val = (
+        Part(
+            rng.normal(size=(n, n_numeric)).astype(np.float32),
+            rng.integers(0, 4, size=(n, 2)),
+            rng.integers(0, 3, size=n),
+        )
+        for n in (120, 30)
+    )
+    with FlopCounterMode(display=False) as counter:
+        fit(
+            train,
+            val,
+            task="multiclass",
+            n_classes=3,
+            cardinalities=[4, 4],
+            config=config,
+        )
+    widths = Widths(n_numeric=n_numeric, cardinalities=(4, 4), d_out=3)
+    split = Split(val=0.2, test=1e-9)
+    expected = estimate(widths, 150, config, split=split).flops_per_epoch
+    assert expected == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_folded_weights_are_what_the_file_says(variant: Any) -> None:
+    ensemble = train(make_config(variant))
+    predictor = Predictor(to_onnx(ensemble))
+    found = estimate(ensemble.schema, 100, ensemble.config, cardinalities=[3, 1])
+    assert found.folded_bytes == predictor.folded_bytes
+    assert found.serving_bytes > found.folded_bytes
+
+
+def test_more_of_anything_never_takes_less() -> None:
+    widths = Widths(n_numeric=8, cardinalities=(4, 20))
+    config = TrainConfig(share_batches=True)
+    base = estimate(widths, 10_000, config)
+    for larger in (
+        estimate(widths, 20_000, config),
+        estimate(replace(widths, n_numeric=16), 10_000, config),
+        estimate(replace(widths, cardinalities=(4, 2000)), 10_000, config),
+        *(
+            estimate(widths, 10_000, replace(config, **{name: value}))
+            for name, value in {
+                "k": 32,
+                "d_block": 512,
+                "n_blocks": 4,
+                "n_bins": 96,
+                "d_embedding": 32,
+                "batch_size": 2048,
+                "share_batches": False,
+            }.items()
+        ),
+    ):
+        assert larger.training_bytes > base.training_bytes
+        assert larger.job_bytes >= base.job_bytes
+        assert larger.serving_bytes >= base.serving_bytes
+
+
+def test_texts_and_checkpoints_take_more() -> None:
+    widths = Widths(n_numeric=30)
+    config = TrainConfig(variant="deep-ensemble", d_block=2048)
+    plain = estimate(widths, 50_000, config)
+    text = estimate(widths, 50_000, config, is_text=True)
+    kept = estimate(widths, 50_000, config, has_checkpoints=True)
+    assert text.training_bytes - plain.training_bytes == 80 * 50_000 * 31
+    assert kept.training_bytes - plain.training_bytes == 3 * 4 * plain.n_parameters
+
+
+def test_it_is_plain_numbers_from_almost_nothing() -> None:
+    found = asdict(estimate(Widths(n_numeric=1), 1, TrainConfig()))
+    assert all(type(value) is int and value > 0 for value in found.values())
+    schema = Schema(
+        target="y", task="binary", classes=(0, 1), numeric=("x",), categorical=()
+    )
+    assert json.loads(json.dumps(asdict(estimate(schema, 2, TrainConfig()))))
+
+
+def test_torch_is_not_loaded() -> None:
+    code = "import sys, lometab.estimate; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_training_takes_what_was_estimated() -> None:
+    """One shape of the benchmark, which fails if it is off by more than 30 %."""
+    script = ROOT / "benchmarks" / "estimate.py"
+    done = subprocess.run(
+        [sys.executable, script, "many rows"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
