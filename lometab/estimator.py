@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -229,7 +229,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
     def _split(self, target: Array, seed: int) -> Parts:
         """A random part of the rows to train on and one to validate on."""
         share = self.validation_fraction
-        if not 0 < share < 1:
+        if not isinstance(share, Real) or not 0 < share < 1:
             raise ConfigError(
                 "validation_fraction must be between 0 and 1, however: "
                 f"validation_fraction={share}"
@@ -270,6 +270,13 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
                 raise DataError(
                     f"the target is {target[0]:g} in every training row; there is "
                     "nothing to learn"
+                )
+            with np.errstate(over="ignore"):
+                spread = np.std(target)
+            if not 0 < spread < math.inf:
+                raise DataError(
+                    f"the target goes from {target.min():g} to {target.max():g}, which "
+                    "floating point cannot standardise; give it in another unit"
                 )
             return
         absent = np.flatnonzero(np.bincount(target, minlength=len(self._classes)) == 0)

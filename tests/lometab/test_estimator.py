@@ -552,6 +552,10 @@ BAD_FITS: dict[str, tuple[Any, str]] = {
         lambda: regressor().fit(X, np.full(120, 2.5)),
         r"the target is 2\.5 in every training row; there is nothing to learn",
     ),
+    "huge numbers": (
+        lambda: regressor().fit(X, 1e300 * Y),
+        "the target goes from .* to .*e.301, which floating point cannot",
+    ),
     "class with one row": (
         lambda: classifier().fit(X, with_label(GRADES, "rare")),
         "the class 'rare' has only one row.*add rows of it",
@@ -641,6 +645,7 @@ def test_bad_data_is_told_what_to_do(case: str) -> None:
         ({"rank": 0}, "rank must be at least 1"),
         ({"preset": "huge"}, "preset must be one of"),
         ({"validation_fraction": 1.0}, "validation_fraction must be between 0 and 1"),
+        ({"validation_fraction": None}, "validation_fraction must be between"),
         ({"columns": {"x0": "number"}}, "columns must give one of .*'number'"),
         ({"device": "tpu"}, "device must be auto, cpu or cuda, however: device='tpu'"),
     ],
