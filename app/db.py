@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
@@ -31,6 +32,7 @@ def make_engine(url: str, *, idle_seconds: float = 30.0) -> sa.Engine:
             url,
             pool_pre_ping=True,
             connect_args={"connect_timeout": 5, "options": limit},
+            json_deserializer=orjson.loads,
         )
     engine = sa.create_engine(url, connect_args={"timeout": 30})
 

@@ -133,6 +133,12 @@ class BadData(Invalid):
     code = "bad_data"
 
 
+class TooMuchMemory(Invalid):
+    """The settings need more memory for training than the service allows."""
+
+    code = "too_much_memory"
+
+
 class BadMultipart(Invalid):
     """The multipart body cannot be read, or a part of it is missing or double."""
 

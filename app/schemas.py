@@ -175,6 +175,18 @@ class Progress(BaseModel):
     eta_seconds: float | None
 
 
+class EstimateRead(BaseModel):
+    """What a job will take, as far as can be told before it runs."""
+
+    n_parameters: int
+    memory_bytes: int = Field(description="Peak of the training process on a CPU.")
+    serving_bytes: int = Field(description="Memory of the loaded model.")
+    flops_per_epoch: int
+    seconds_per_epoch: float = Field(
+        description="If a worker does 20 GFLOP/s, about what one core does."
+    )
+
+
 class JobRead(BaseModel):
     """A job as it is now."""
 
@@ -194,6 +206,7 @@ class JobRead(BaseModel):
     config: dict[str, Any] = Field(
         description="What was asked for, with every preset and guess spelled out."
     )
+    estimate: EstimateRead
     columns: dict[str, str] = Field(
         description="The kind of each column as it is used, or why it is ignored."
     )

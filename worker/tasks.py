@@ -310,7 +310,7 @@ class Attempt:
         return True
 
     def _out_of_memory(self, evidence: str) -> dict[str, Any]:
-        expected = self.job.estimate.get("training_bytes")
+        expected = self.job.estimate.get("memory_bytes")
         guess = f" ({expected >> 20} MiB were expected)" if expected else ""
         return {
             "code": "out_of_memory",
