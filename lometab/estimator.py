@@ -266,12 +266,12 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
                 f"n_samples={len(target)}"
             )
         if self._classes is None:
-            if np.ptp(target) == 0:
+            if (target == target[0]).all():
                 raise DataError(
                     f"the target is {target[0]:g} in every training row; there is "
                     "nothing to learn"
                 )
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 spread = np.std(target)
             if not 0 < spread < math.inf:
                 raise DataError(
