@@ -54,6 +54,13 @@ _JOB = {
     "dataset_id": "ds_0123456789ab",
     "model_id": None,
     "config": {"kind": "train", "target": "quality", "task": "regression"},
+    "estimate": {
+        "n_parameters": 167184,
+        "memory_bytes": 310000000,
+        "serving_bytes": 30000000,
+        "flops_per_epoch": 26000000000,
+        "seconds_per_epoch": 1.3,
+    },
     "columns": {"alcohol": "numeric", "pH": "numeric"},
     "error": None,
     "created_at": "2026-01-31T12:00:00Z",
@@ -115,9 +122,14 @@ EXAMPLES: dict[str, Any] = {
         "target": "quality",
         "classes": None,
         "k": 16,
-        "numeric": ["alcohol", "pH"],
-        "categorical": [],
-        "datetime": [],
+        "columns": [
+            {
+                "name": "alcohol",
+                "kind": "numeric",
+                "range": [8.0, 14.9],
+                "categories": None,
+            }
+        ],
         "lineage": {"dataset_id": "ds_0123456789ab"},
     },
     "write_alias": _SUMMARY,

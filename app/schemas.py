@@ -217,6 +217,19 @@ class JobRead(BaseModel):
     links: dict[str, str]
 
 
+class InputColumn(BaseModel):
+    """A column that a model takes."""
+
+    name: str
+    kind: Literal["numeric", "categorical", "datetime"]
+    range: tuple[float, float] | None = Field(
+        description="Least and largest number in training; of moments in seconds."
+    )
+    categories: list[str] | None = Field(
+        description="The categories seen in training; an empty text is missing."
+    )
+
+
 class ModelRead(BaseModel):
     """A trained model: what it takes and what it answers."""
 
@@ -226,9 +239,7 @@ class ModelRead(BaseModel):
     target: str
     classes: list[str | int | bool] | None
     k: int
-    numeric: list[str]
-    categorical: list[str]
-    datetime: list[str]
+    columns: list[InputColumn]
     name: str | None
     version: int | None
     aliases: list[str]

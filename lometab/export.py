@@ -443,6 +443,7 @@ def _describe(ensemble: Ensemble, more: Mapping[str, Any]) -> str:
         "datetime": schema.datetime,
         "categories": {name: len(texts) for name, texts in levels.items()},
         "levels": levels,
+        "ranges": _ranges(ensemble),
         "ignored": schema.ignored,
         "missing": schema.missing,
         "spelling": SPELLING,
@@ -459,6 +460,17 @@ def _describe(ensemble: Ensemble, more: Mapping[str, Any]) -> str:
     if taken := own.keys() & more.keys():
         raise ValueError(f"metadata must not set {sorted(taken)}: the file does")
     return json.dumps(own | dict(more), allow_nan=False)
+
+
+def _ranges(ensemble: Ensemble) -> dict[str, tuple[float, float]]:
+    """The least and the largest number of each column in the training rows, up to the
+    noise with which quantiles are fitted; none for a column that was constant there."""
+    fitted = ensemble.preprocessor
+    return {
+        ensemble.schema.numeric[feature.column]: (quantiles[0], quantiles[-1])
+        for feature, quantiles in zip(fitted.features_, fitted.quantiles_, strict=True)
+        if feature.wave is None
+    }
 
 
 # ----------------------------------------------------------------------------

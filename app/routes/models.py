@@ -29,6 +29,7 @@ from app.routes.jobs import IfNoneMatch
 from app.routes.responses import matches, problems
 from app.schemas import (
     AliasWrite,
+    InputColumn,
     ModelRead,
     ModelSummary,
     Name,
@@ -36,7 +37,7 @@ from app.schemas import (
     PredictRequest,
     PredictResponse,
 )
-from lometab.predictor import Prediction
+from lometab.predictor import Prediction, Predictor
 
 router = APIRouter(prefix="/models", tags=["models"])
 
@@ -134,9 +135,7 @@ def read_model(
         target=predictor.target,
         classes=None if predictor.classes is None else list(predictor.classes),
         k=predictor.k,
-        numeric=list(predictor.numeric),
-        categorical=list(predictor.categorical),
-        datetime=list(predictor.datetime),
+        columns=_input_columns(predictor),
         lineage={
             "dataset_id": job.dataset_id,
             "dataset_sha256": facts.get("dataset_sha256"),
@@ -145,6 +144,29 @@ def read_model(
             "library": facts.get("library"),
         },
     )
+
+
+def _input_columns(predictor: Predictor) -> list[InputColumn]:
+    facts = predictor.metadata
+    numeric = [
+        InputColumn(
+            name=name,
+            kind="datetime" if name in predictor.datetime else "numeric",
+            range=facts["ranges"].get(name),
+            categories=None,
+        )
+        for name in predictor.numeric
+    ]
+    categorical = [
+        InputColumn(
+            name=name,
+            kind="categorical",
+            range=None,
+            categories=facts["levels"][name],
+        )
+        for name in predictor.categorical
+    ]
+    return numeric + categorical
 
 
 @router.delete(
