@@ -222,7 +222,7 @@ def adult_section(runs: Runs) -> str:
                 rank,
                 sigma,
                 len(results),
-                spread([result["kl"] for result in results], 4),
+                spread([result["kl"] for result in results], 5),
                 f"{theirs['pairwise_kl']} ± {theirs['pairwise_kl_std']}",
                 spread([result["disagreement"] for result in results], 3),
                 f"{theirs['disagreement']} ± {theirs['disagreement_std']}",
