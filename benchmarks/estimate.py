@@ -178,9 +178,9 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     from lometab.config import TrainConfig
     from lometab.data import features, infer_schema, read_csv, target
     from lometab.ensemble import train_ensemble
+    from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
-    from lometab.report import evaluate
     from lometab.splits import Split, split_rows
 
     torch.set_num_threads(1)

@@ -25,7 +25,7 @@ from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lometab import metrics, report
+from lometab import evaluation, metrics
 from lometab.config import Preset, Task, TrainConfig, Variant, from_preset
 from lometab.data import ColumnKind, Float, Label, Schema, features, infer_schema
 from lometab.ensemble import Ensemble, answer, train_ensemble
@@ -333,7 +333,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         target = self._encode_target(y, "y")
         _check_lengths(table, target, "X", "y")
         fitted = self.ensemble_.fit
-        reports = report.describe(
+        reports = evaluation.describe(
             self.ensemble_.schema.task,
             {"test": target},
             {"test": self._answer(table)},
@@ -443,7 +443,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         metadata: dict[str, Any] = {
             "training": {"config": asdict(self.ensemble_.config), **self._training()},
-            "conformity": report.conformity_quantiles(self.conformity_),
+            "conformity": evaluation.conformity_quantiles(self.conformity_),
         }
         if self.temperature_ is not None:
             metadata["temperature"] = self.temperature_

@@ -24,10 +24,10 @@ from lometab import metrics
 from lometab.data import Float, Schema
 from lometab.ensemble import Ensemble
 from lometab.errors import ExportMismatch
+from lometab.evaluation import conformity_quantiles
 from lometab.nn import AdditiveLinear, BatchEnsembleLinear, LoMETab, LoMETabLinear
 from lometab.predictor import FORMAT_VERSION, Predictor, seal
 from lometab.preprocessing import Feature, Preprocessor
-from lometab.report import conformity_quantiles
 from lometab.splits import Parts
 from lometab.train import predict
 

@@ -15,6 +15,8 @@ WITHOUT_TORCH = [
     "lometab.config",
     "lometab.data",
     "lometab.errors",
+    "lometab.estimate",
+    "lometab.evaluation",
     "lometab.metrics",
     "lometab.predictor",
     "lometab.preprocessing",

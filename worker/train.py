@@ -73,9 +73,9 @@ def run(
     from lometab.data import Schema, features, read_csv, target
     from lometab.ensemble import train_ensemble
     from lometab.errors import TrainingCancelled
+    from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
-    from lometab.report import evaluate
     from lometab.splits import Split, split_rows
     from lometab.train import Checkpoint, Progress
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from lometab import report
+from lometab import evaluation, report
 from lometab.config import TrainConfig
 
 Array = NDArray[Any]
@@ -21,7 +21,7 @@ SIZES = {"train": 200, "val": 150, "test": 120}
 TASKS = {"regression": 0, "binary": 2, "multiclass": 3}
 
 
-def make_answers(task: str, k: int = 3) -> tuple[dict[str, Array], report.Answers]:
+def make_answers(task: str, k: int = 3) -> tuple[dict[str, Array], evaluation.Answers]:
     """Targets and answers of members that know something and are too sure of it."""
     rng = np.random.default_rng(7)
     targets: dict[str, Array] = {}
@@ -55,7 +55,7 @@ def make_reports(
     task: str, k: int = 3, temperature: float | None = None
 ) -> dict[str, Any]:
     targets, answers = make_answers(task, k)
-    return report.describe(
+    return evaluation.describe(
         task,
         targets,
         answers,
@@ -108,7 +108,7 @@ def test_every_type_of_a_report_is_frozen() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_null(value: float) -> None:
     pairs = report.Pairs(mean=value, matrix=[[0.0, value]])
-    assert report._plain({"a": (pairs, value)}) == {
+    assert evaluation._plain({"a": (pairs, value)}) == {
         "a": [{"mean": None, "matrix": [[0.0, None]]}, None]
     }
 
@@ -160,7 +160,7 @@ def test_one_member_has_no_diversity() -> None:
     [(0.0, "collapsed"), (0.004, "low"), (0.05, "active"), (5.0, "excessive")],
 )
 def test_regimes(measure: float, regime: str) -> None:
-    found, advice = report.advise(measure, CONFIG)
+    found, advice = evaluation.advise(measure, CONFIG)
     assert found == regime
     assert "sigma_init" in advice
 
@@ -171,7 +171,7 @@ def test_regimes(measure: float, regime: str) -> None:
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_calibration_of_classes(task: str) -> None:
     targets, answers = make_answers(task)
-    temperature = report.metrics.fit_temperature(targets["val"], answers["val"][0])
+    temperature = evaluation.metrics.fit_temperature(targets["val"], answers["val"][0])
     assert temperature > 1.2  # they were made too sure
     calibration = make_reports(task, 3, temperature)["calibration"]
     assert calibration["n_bins"] == len(calibration["bins"]) == 15
@@ -237,7 +237,7 @@ def test_sharpness_is_the_width_at_nine_tenths() -> None:
 
 def test_too_few_validation_rows_have_no_width() -> None:
     targets, answers = make_answers("regression")
-    reports = report.describe(
+    reports = evaluation.describe(
         "regression",
         {"test": targets["test"]},
         {"test": answers["test"]},
@@ -355,7 +355,7 @@ def test_confusion() -> None:
 
 def test_classes_bear_their_labels() -> None:
     targets, answers = make_answers("binary")
-    reports = report.describe(
+    reports = evaluation.describe(
         "binary",
         {"test": targets["test"]},
         {"test": answers["test"]},
