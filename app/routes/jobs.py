@@ -289,11 +289,11 @@ def _resolve(body: JobCreate, schema: Schema) -> dict[str, Any]:
 
 
 def _read_job(job: Job, model_id: str | None) -> JobRead:
-    schema = Schema.from_dict(job.schema)
-    kinds = dict.fromkeys(schema.numeric, "numeric")
-    kinds |= dict.fromkeys(schema.categorical, "categorical")
-    kinds |= dict.fromkeys(schema.datetime, "datetime")
-    kinds |= {name: f"ignored: {why}" for name, why in schema.ignored.items()}
+    schema = job.schema
+    kinds = dict.fromkeys(schema["numeric"], "numeric")
+    kinds |= dict.fromkeys(schema["categorical"], "categorical")
+    kinds |= dict.fromkeys(schema["datetime"], "datetime")
+    kinds |= {name: f"ignored: {why}" for name, why in schema["ignored"].items()}
     links = {"self": f"/jobs/{job.id}", "dataset": f"/datasets/{job.dataset_id}"}
     if job.status == "succeeded":
         links |= {kind: f"/jobs/{job.id}/{kind}" for kind in REPORTS}
@@ -358,7 +358,7 @@ def list_jobs(
         created_after=created_after,
         created_before=created_before,
     )
-    page = Page(
+    page = Page[JobRead](
         data=[_read_job(job, model_id) for job, model_id in rows],
         next_cursor=next_cursor,
     )
