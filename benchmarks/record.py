@@ -7,7 +7,7 @@ results is made from those lines alone.
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ class Runs:
         self.path = RESULTS / f"{benchmark}.jsonl"
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         self._runs = [json.loads(line) for line in lines]
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        return ((run["key"], run["result"]) for run in self._runs)
 
     def find(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """The result of the run with this key, or None if it has not been made."""
