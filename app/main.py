@@ -1,5 +1,7 @@
 """The API process: it stores, enqueues and predicts, and never trains."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,9 +10,18 @@ from app.errors import add_handlers
 from app.openapi import make_document
 from app.request_id import RequestIdMiddleware
 from app.routes import datasets, health, jobs, models
+from app.settings import configure_logging
 from lometab import __version__
 
+
+@asynccontextmanager
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    configure_logging()  # each API process is a process of its own
+    yield
+
+
 app = FastAPI(
+    lifespan=lifespan,
     title="LoMETab",
     version=__version__,
     description=(
