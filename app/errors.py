@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
+from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
@@ -157,6 +158,12 @@ class IdempotencyKeyReused(Invalid):
     code = "idempotency_key_reused"
 
 
+class Unavailable(AppError):
+    """The database is out of reach; ask again after `Retry-After` seconds."""
+
+    status, code = 503, "unavailable"
+
+
 JOB_FAILURES = {
     "bad_data": "The data cannot be trained on; the message says what to do.",
     "diverged": "The loss stopped being a number; try a smaller learning rate.",
@@ -285,6 +292,11 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(LoMETabError)
     def handle_library_error(_: Request, error: LoMETabError) -> JSONResponse:
         return problem(BadData(str(error)))
+
+    @app.exception_handler(OperationalError)
+    def handle_database(request: Request, error: OperationalError) -> JSONResponse:
+        log.error("the database is out of reach: %s", error)
+        return problem(Unavailable(headers={"Retry-After": "5"}))
 
     @app.exception_handler(RequestValidationError)
     def handle_validation(_: Request, error: RequestValidationError) -> JSONResponse:

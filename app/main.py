@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from app.errors import add_handlers
 from app.openapi import make_document
 from app.request_id import RequestIdMiddleware
-from app.routes import datasets, health, jobs, models
+from app.routes import datasets, health, jobs, models, reports
 from app.settings import configure_logging
 from lometab import __version__
 
@@ -33,6 +33,7 @@ app = FastAPI(
 )
 app.include_router(datasets.router)
 app.include_router(jobs.router)
+app.include_router(reports.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)

@@ -17,7 +17,7 @@ from app.models import Dataset, Job, TrainedModel
 
 Row = TypeVar("Row", Job, TrainedModel, Dataset)
 
-Limit = Annotated[int, Query(ge=1, le=200, description="Rows on a page.")]
+Limit = Annotated[int, Query(ge=1, le=100, description="Rows on a page.")]
 Cursor = Annotated[
     str | None,
     Query(

@@ -180,7 +180,7 @@ def walk(client: httpx.Client, path: str) -> tuple[list[str], list[str]]:
     ids: list[str] = []
     cursors: list[str] = []
     while True:
-        page = get(client, path, limit=200, **({"cursor": cursors[-1]} if ids else {}))
+        page = get(client, path, limit=100, **({"cursor": cursors[-1]} if ids else {}))
         ids += [row["id"] for row in page["data"]]
         if page["next_cursor"] is None:
             return ids, cursors
@@ -218,7 +218,7 @@ def lists(client: httpx.Client, n_jobs: int) -> list[tuple[str, dict[str, Any]]]
     dataset = {"dataset_id": "ds_a17"}
     return [
         ("/jobs", {}),
-        ("/jobs", {"limit": 200}),
+        ("/jobs", {"limit": 100}),
         ("/jobs", {"status": "succeeded"}),
         ("/jobs", {"status": "failed"}),
         ("/jobs", {"status": "queued"}),
@@ -298,22 +298,20 @@ def run(client: httpx.Client, engine: sa.Engine, n_jobs: int, n_requests: int) -
     header = ["list", "query", "rows, mean", "p50, ms", "p95, ms"]
     text = table(header, rows)
     print(text)
-    usual = [result["p95"] for _, query, result in found if "limit" not in query]
-    largest = [result["p95"] for _, query, result in found if "limit" in query]
-    verdict = "met" if max(usual) <= MAX_P95_MS else "missed"
+    worst = max(result["p95"] for _, _, result in found)
+    verdict = "met" if worst <= MAX_P95_MS else "missed"
     write_section(
         "lists",
         f"## Lists of {n_jobs:,} jobs\n\n`make bench-lists`. One API process on "
         f"Postgres, over HTTP, one request at a time; {n_jobs:,} jobs and a model for "
         f"each that succeeded, {N_DATASETS:,} datasets, and as much again in another "
         f"workspace. {n_requests} requests for each line, three in four of them at "
-        f"random depths. The bar is a p95 of at most {MAX_P95_MS} ms: {verdict} by "
-        f"pages of the usual 50 rows (worst {max(usual):.1f} ms). Pages of 200, the "
-        f"most one can ask for, are held to no bar: p95 {max(largest):.1f} ms."
+        f"random depths. The bar is a p95 of at most {MAX_P95_MS} ms: {verdict}, the "
+        f"worst is {worst:.1f} ms."
         f"\n\n{text}\nMeasured {date.today()} on a shared machine of "
         f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}.\n",
     )
-    return 0 if max(usual) <= MAX_P95_MS else 1
+    return 0 if worst <= MAX_P95_MS else 1
 
 
 if __name__ == "__main__":

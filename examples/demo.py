@@ -49,7 +49,10 @@ def main() -> int:
 @contextmanager
 def service() -> Iterator[httpx.Client]:
     """The service on a free port of this machine; it ends with this process."""
-    with tempfile.TemporaryDirectory(prefix="lometab-demo-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="lometab-demo-") as folder,
+        (Path(folder) / "service.log").open("w+") as log,
+    ):
         process = subprocess.Popen(
             [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
             env={
@@ -60,6 +63,7 @@ def service() -> Iterator[httpx.Client]:
             },
             stdin=subprocess.PIPE,  # closed when we end, whatever the reason
             stdout=subprocess.PIPE,
+            stderr=log,
             start_new_session=True,
             text=True,
         )
@@ -68,7 +72,8 @@ def service() -> Iterator[httpx.Client]:
             line = process.stdout.readline()
             address = re.search(r"http://\S+", line)
             if address is None:
-                raise RuntimeError("the service did not start")
+                log.seek(0)
+                raise RuntimeError(f"the service did not start: {log.read()}")
             console.print(f"The service listens on [bold]{address[0]}[/bold].")
             with httpx.Client(base_url=address[0], timeout=60) as client:
                 yield client

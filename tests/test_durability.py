@@ -42,7 +42,7 @@ def read_events(service: Service, job_id: str) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
-        page = service.client.get(f"/jobs/{job_id}/events?after={after}&limit=200")
+        page = service.client.get(f"/jobs/{job_id}/events?after={after}&limit=100")
         events += page.json()["data"]
         after = page.json()["next_after"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 
 from app.deps import ReadSessionDep
 from app.models import Job
+from app.routes.responses import problems
 
 router = APIRouter(tags=["health"])
 
@@ -15,7 +16,11 @@ def read_health() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", summary="The database answers and has our tables")
+@router.get(
+    "/readyz",
+    summary="The database answers and has our tables",
+    responses={503: problems()[503]},
+)
 def read_readiness(session: ReadSessionDep) -> dict[str, str]:
     """For a load balancer: whether this process can take requests."""
     session.execute(sa.select(Job.id).limit(1))

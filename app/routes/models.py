@@ -25,8 +25,7 @@ from app.deps import (
 from app.errors import NotFound, TooLarge
 from app.models import Job, ModelAlias, TrainedModel
 from app.paging import After, Before, Cursor, Limit, read_page
-from app.routes.jobs import IfNoneMatch
-from app.routes.responses import matches, problems
+from app.routes.responses import IfNoneMatch, matches, problems
 from app.schemas import (
     AliasWrite,
     InputColumn,

@@ -1,7 +1,11 @@
 """What the OpenAPI document says of errors, once for all routes."""
 
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Header
+
+IfNoneMatch = Annotated[str | None, Header(description="An `ETag` got before.")]
 
 _DESCRIPTIONS = {
     400: "The body cannot be read as JSON.",
@@ -12,6 +16,7 @@ _DESCRIPTIONS = {
     413: "The request is larger than this service takes.",
     415: "The content type is not one this route reads.",
     422: "The request cannot be used as it is; `detail` says what to do.",
+    503: "The database is out of reach; ask again after `Retry-After` seconds.",
 }
 _CODES = {
     400: "bad_request",
@@ -22,6 +27,7 @@ _CODES = {
     413: "too_large",
     415: "unsupported_media_type",
     422: "invalid_request",
+    503: "unavailable",
 }
 
 
@@ -43,7 +49,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
                 }
             },
         }
-        for status in sorted({401, 403, *statuses})
+        for status in sorted({401, 403, 503, *statuses})
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from app import db
 from app.errors import JOB_FAILURES, document
 from app.main import app
 from lometab.errors import DataError, ExportMismatch, TrainingDiverged
@@ -56,3 +57,17 @@ def test_request_ids(client: TestClient) -> None:
     assert kept.headers["x-request-id"] == "a.b-C_1"
     odd = client.get("/healthz", headers={"X-Request-ID": "a b\t" + "x" * 200})
     assert odd.headers["x-request-id"] != "a b"
+
+
+def test_a_database_out_of_reach_is_503(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = db.make_engine("postgresql+psycopg://nobody@127.0.0.1:9/none")
+    monkeypatch.setattr(db, "get_engine", lambda: away)
+    for path in ("/jobs", "/readyz", "/models/mdl_x"):
+        response = client.get(path)
+        problem = check_problem(response, 503)
+        assert problem["code"] == "unavailable"
+        assert int(response.headers["retry-after"]) > 0
+    assert client.get("/healthz").status_code == 200
+    away.dispose()
