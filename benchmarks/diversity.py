@@ -47,8 +47,8 @@ NETWORK = TrainConfig(
 )
 ADULT_CELLS = [(16, 0.1), (16, 2.0), (1, 1.0), (4, 1.0), (16, 1.0)]
 CALIFORNIA_CELLS = [(rank, sigma) for rank in (1, 4, 16) for sigma in (0.1, 1.0, 3.0)]
-N_EPOCHS = 25
-SHOWN_EPOCHS = (0, 1, 2, 5, 10, 15, 20, 25)
+N_EPOCHS = 20
+SHOWN_EPOCHS = (0, 1, 2, 5, 10, 15, 20)
 SIGMAS = (0.1, 0.5, 1.0)
 RANK = 16
 
@@ -357,8 +357,8 @@ def main() -> None:
             )
             write_section("diversity", section(runs))
     if "forms" in arguments.parts:
-        for form in FORMS:
-            for sigma in SIGMAS:
+        for sigma in SIGMAS:
+            for form in FORMS:
                 config = form_config(form, sigma)
                 runs.get(key(form, config), lambda c=config, f=form: run_form(f, c))
                 write_section("diversity", section(runs))
