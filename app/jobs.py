@@ -34,12 +34,14 @@ Happening = tuple[str, dict[str, Any]]
 """The type and the data of an event."""
 
 
-def add(session: Session, job: Job) -> None:
-    """A new job and its first event; the caller commits."""
-    job.event_seq = 1
+def add(session: Session, job: Job, warnings: Sequence[str] = ()) -> None:
+    """A new job and its first events; the caller commits."""
+    happenings: list[Happening] = [("queued", {"queue": job.queue})]
+    happenings += [("warning", {"detail": warning}) for warning in warnings]
+    job.event_seq = len(happenings)
     session.add(job)
     session.flush()
-    _record(session, job.id, job.workspace_id, 1, [("queued", {"queue": job.queue})])
+    _record(session, job.id, job.workspace_id, 1, happenings)
 
 
 # What a worker does with a job

@@ -48,6 +48,7 @@ _JOB = {
     "phase": "training",
     "progress": _PROGRESS,
     "attempt": 1,
+    "notice": None,
     "stopped_early": False,
     "name": "wine",
     "tags": ["first"],

@@ -131,7 +131,8 @@ class EventRead(BaseModel):
 
     seq: int = Field(description="Counted from 1, without a gap.")
     type: str = Field(
-        description="queued, running, phase, epoch, checkpoint, resumed, released, "
+        description="queued, warning, running, phase, epoch, checkpoint, resumed, "
+        "released, "
         "lost, stopping, cancelling, succeeded, failed or cancelled."
     )
     data: dict[str, Any]
@@ -196,6 +197,9 @@ class JobRead(BaseModel):
     phase: Literal["preparing", "training", "evaluating", "exporting"] | None
     progress: Progress
     attempt: int
+    notice: str | None = Field(
+        description="What keeps a queued job waiting, if it is not its turn alone."
+    )
     stopped_early: bool = Field(
         description="It was stopped, or its time ran out, and kept its best epoch."
     )

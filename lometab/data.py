@@ -165,11 +165,11 @@ def infer_schema(
         if name == target:
             continue
         if name in reserved:
-            kinds[name], ignored[name] = "ignore", "it decides the split"
+            kinds[name], ignored[name] = "ignore", BY_SPLIT
         elif name in columns:
             kinds[name] = columns[name]
             if kinds[name] == "ignore":
-                ignored[name] = "the caller said so"
+                ignored[name] = BY_CALLER
         else:
             kinds[name], reason = infer_kind(name, values, absent)
             if reason:
@@ -194,6 +194,8 @@ def infer_schema(
     return schema
 
 
+BY_CALLER = "the caller said so"
+BY_SPLIT = "it decides the split"
 _NUMERIC = ("numeric", "datetime")
 
 

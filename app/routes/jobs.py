@@ -49,7 +49,7 @@ from app.schemas import (
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
 from lometab import cells
-from lometab.data import Schema, Table, infer_schema
+from lometab.data import BY_CALLER, BY_SPLIT, Schema, Table, infer_schema
 from lometab.estimate import estimate
 from lometab.splits import split_rows
 
@@ -230,7 +230,7 @@ def _create_job(
             estimate=expected.model_dump(),
             progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
         )
-        jobs.add(session, job)
+        jobs.add(session, job, _warn(schema))
         answer = _read_job(job, None)
         if key is not None:
             idempotency.keep(
@@ -239,6 +239,15 @@ def _create_job(
         session.commit()
     enqueue_training(job.id, job.queue)
     return answer
+
+
+def _warn(schema: Schema) -> list[str]:
+    """What we decided against columns without having been told to."""
+    return [
+        f"column {name!r} is not used: {why}"
+        for name, why in schema.ignored.items()
+        if why not in (BY_CALLER, BY_SPLIT)
+    ]
 
 
 def _estimate(table: Table, schema: Schema, body: JobCreate) -> EstimateRead:
@@ -298,6 +307,7 @@ def _read_job(job: Job, model_id: str | None) -> JobRead:
             **{name: getattr(job, name) for name in _SAME},
             "progress": {**progress, **job.progress},
             "stopped_early": bool(job.is_stop_wished and job.status == "succeeded"),
+            "notice": None,
             "model_id": model_id,
             "columns": kinds,
             "links": links,
@@ -309,6 +319,7 @@ REPORTS = ("diversity", "calibration", "report")
 _SAME = JobRead.model_fields.keys() - {
     "progress",
     "stopped_early",
+    "notice",
     "model_id",
     "columns",
     "links",
@@ -365,9 +376,14 @@ def list_jobs(
     summary="Status, phase and progress of a job",
     responses=problems(404, 422),
 )
-def read_job(job: JobDep, session: ReadSessionDep) -> JobRead:
+def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> JobRead:
     """Ask again until `status` is an end; then `links` leads to reports and model."""
-    return _read_job(job, _find_model_id(session, job))
+    answer = _read_job(job, _find_model_id(session, job))
+    if job.status == "queued":
+        heard_within = 2 * settings.sweep_seconds
+        if not jobs.count_workers(session, job.queue, heard_within=heard_within):
+            answer.notice = f"no worker of the queue {job.queue!r} is heard of"
+    return answer
 
 
 def _find_model_id(session: Session, job: Job) -> str | None:

@@ -42,8 +42,18 @@ def test_answer_shows_every_guess(client: TestClient, table_csv: str) -> None:
     assert job["columns"]["size"] == "numeric"
     assert job["columns"]["colour"] == "categorical"
     assert job["columns"]["y"].startswith("ignored")
-    again = client.get(f"/jobs/{job['id']}")
-    assert again.json() == job
+    again = client.get(f"/jobs/{job['id']}").json()
+    assert again.pop("notice") == "no worker of the queue 'cpu' is heard of"
+    assert job.pop("notice") is None
+    assert again == job
+
+
+def test_what_was_decided_is_an_event(client: TestClient) -> None:
+    lines = [f"{i},{i % 7},{i / 3}" for i in range(60)]
+    job = post(client, "row,x,y\n" + "\n".join(lines), {"target": "y"}).json()
+    events = client.get(f"/jobs/{job['id']}/events").json()["data"]
+    assert [event["type"] for event in events] == ["queued", "warning"]
+    assert "'row' is not used" in events[1]["data"]["detail"]
 
 
 def test_preset_fills_what_was_not_chosen(client: TestClient, table_csv: str) -> None:
