@@ -162,7 +162,7 @@ def _convert(
     for row, value in enumerate(values):
         try:
             converted[row] = convert(value, absent)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, TypeError):
             shown = repr(value)
             shown = shown if len(shown) <= 60 else shown[:57] + "..."
             raise DataError(

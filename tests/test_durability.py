@@ -210,23 +210,27 @@ def test_many_streams_are_fed_at_once(service: Service) -> None:
     assert results[0][-1][1] == "succeeded"
 
 
-START_WORKER = ("-m", "celery", "--quiet", "--app", "worker.tasks", "worker")
-WORKER_OPTIONS = (
-    *("--pool", "solo", "--queues", "cpu"),
+START_WORKER = (
+    *("-m", "celery", "--quiet", "--app", "worker.tasks", "worker", "--pool", "solo"),
     *("--without-gossip", "--without-mingle", "--without-heartbeat"),
 )
 
 
 @pytest.fixture
-def second_worker(stack: Stack) -> Iterator[Callable[[], psutil.Process]]:
+def second_worker(stack: Stack) -> Iterator[Callable[..., psutil.Process]]:
     """Starts one more worker on the stack."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start() -> psutil.Process:
+    def start(queue: str = "cpu", **environment: str) -> psutil.Process:
         with (stack.folder / "second-worker.txt").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *START_WORKER, *WORKER_OPTIONS],
-                env={**stack.environment, "LOMETAB_EXIT_WITH_PARENT": "true"},
+                [sys.executable, *START_WORKER, "--queues", queue],
+                env={
+                    **stack.environment,
+                    "LOMETAB_WORKER_QUEUE": queue,
+                    "LOMETAB_EXIT_WITH_PARENT": "true",
+                    **environment,
+                },
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -246,7 +250,7 @@ def second_worker(stack: Stack) -> Iterator[Callable[[], psutil.Process]]:
 def test_frozen_worker_cannot_publish(
     service: Service,
     stack: Stack,
-    second_worker: Callable[[], psutil.Process],
+    second_worker: Callable[..., psutil.Process],
 ) -> None:
     job = post_job(service.client, TABLE, hyperparameters=LONG)
     wait_for_epoch(service, job["id"], 2)
@@ -268,7 +272,7 @@ def test_frozen_worker_cannot_publish(
 def test_one_message_three_times_is_one_run(
     service: Service,
     stack: Stack,
-    second_worker: Callable[[], psutil.Process],
+    second_worker: Callable[..., psutil.Process],
 ) -> None:
     second_worker()
     wait_until(
@@ -321,15 +325,29 @@ def test_api_killed_between_commit_and_bell(service: Service, stack: Stack) -> N
 
 
 def test_too_large_a_child_is_out_of_memory(
-    stack: Stack, start_service: Callable[[], Service]
+    service: Service, second_worker: Callable[..., psutil.Process]
 ) -> None:
-    stack.environment["LOMETAB_MAX_TRAINING_BYTES"] = str(100 * 2**20)
-    service = start_service()
-    job = post_job(service.client, make_csv(60))
+    """The worker of the other queue has less memory than the API knows of."""
+    job = post_job(service.client, make_csv(60), device="gpu")
+    second_worker("gpu", LOMETAB_MAX_TRAINING_BYTES=str(100 * 2**20))
     ended = wait_for_end(service, job["id"])
     assert (ended["status"], ended["attempt"]) == ("failed", 1)
     assert ended["error"]["code"] == "out_of_memory"
     assert "100 MiB" in ended["error"]["detail"]
+    assert "were expected" in ended["error"]["detail"]
+
+
+def test_too_large_a_job_is_refused(
+    stack: Stack, start_service: Callable[[], Service]
+) -> None:
+    stack.environment["LOMETAB_MAX_TRAINING_BYTES"] = str(100 * 2**20)
+    response = start_service().client.post(
+        "/jobs",
+        files={"file": ("t.csv", make_csv(60))},
+        data={"config": json.dumps({"target": "y"})},
+    )
+    assert response.status_code == 422
+    assert response.json()["code"] == "too_much_memory"
 
 
 def test_client_that_hangs_up_costs_nothing(service: Service) -> None:

@@ -56,6 +56,8 @@ from lometab.splits import split_rows
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 MAX_CONFIG_BYTES = 2**20
+IMPORTED_BYTES = 400 * 10**6
+"""What a training process takes before it has any data."""
 FLOPS_PER_SECOND = 2e10
 """What one core does of these products: enough for a guess of the time."""
 
@@ -264,7 +266,7 @@ def _estimate(table: Table, schema: Schema, body: JobCreate) -> EstimateRead:
     )
     return EstimateRead(
         n_parameters=expected.n_parameters,
-        memory_bytes=expected.job_bytes,
+        memory_bytes=IMPORTED_BYTES + expected.job_bytes,
         serving_bytes=expected.serving_bytes,
         flops_per_epoch=expected.flops_per_epoch,
         seconds_per_epoch=round(expected.flops_per_epoch / FLOPS_PER_SECOND, 3),

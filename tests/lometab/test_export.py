@@ -394,6 +394,11 @@ def test_the_metadata_tells_what_the_file_is() -> None:
     levels = {"c0": ["", "3", "green", "red"], "c1": [*"abcdefgh"]}
     assert len(metadata.pop("checksum")) == 64
     assert "lower case" in metadata.pop("spelling")
+    ranges = metadata.pop("ranges")
+    for column, name in enumerate(schema.numeric):
+        ends = [np.nanmin(x_num[:, column]), np.nanmax(x_num[:, column])]
+        spread = np.nanstd(x_num[:, column])
+        np.testing.assert_allclose(ranges[name], ends, rtol=0, atol=1e-3 * spread)
     assert metadata == {
         "version": 1,
         "task": "binary",
