@@ -314,15 +314,15 @@ REASON = """\
 The paper has the additive form on a low plateau below the multiplicative one. Here the
 multiplicative form is the less diverse one at the end, whatever the additive form
 starts with; it is ahead of the start with B = 0 only in the first epochs, and only at
-the larger sigma. Two reasons. The start: with N(0, sigma²) the additive residual has
-entries of size sigma² sqrt(r) whatever W is, while W's own are of size (3 d_in)^(-1/2),
-so that even at the smallest sigma here it is nearly as large as W, and at the larger
-ones members are in effect networks of their own. And the steps: Adam moves A and B by
-about the learning rate, which the additive form adds to a weight as it is and the
-multiplicative form times W, whose entries are small. So additive members that began
-alike (B = 0), or at the multiplicative form's own size of the residual (matched), drift
-apart faster. All members share their batches, and B = 0 is not without diversity at the
-start: the heads are random.
+the larger sigma. One reason is measured above, the start: with N(0, sigma²) the
+additive residual has entries of size sigma² sqrt(r) whatever W is, while W's own are of
+size (3 d_in)^(-1/2), so that even at the smallest sigma here it is nearly as large as
+W, and at the larger ones members are in effect networks of their own. It does not
+explain why additive members that began alike (B = 0), or at the multiplicative form's own size
+of the residual (matched), drift apart faster. A guess that was not tested is the steps:
+Adam moves A and B by about the learning rate, which the additive form adds to a weight
+as it is and the multiplicative form times W, whose entries are small. All members share
+their batches, and B = 0 is not without diversity at the start: the heads are random.
 """
 
 
