@@ -318,8 +318,8 @@ the larger sigma. One reason is measured above, the start: with N(0, sigma²) th
 additive residual has entries of size sigma² sqrt(r) whatever W is, while W's own are of
 size (3 d_in)^(-1/2), so that even at the smallest sigma here it is nearly as large as
 W, and at the larger ones members are in effect networks of their own. It does not
-explain why additive members that began alike (B = 0), or at the multiplicative form's own size
-of the residual (matched), drift apart faster. A guess that was not tested is the steps:
+explain why additive members that began alike (B = 0), or at the multiplicative form's
+own size of the residual (matched), drift apart faster. A guess, not tested, is steps:
 Adam moves A and B by about the learning rate, which the additive form adds to a weight
 as it is and the multiplicative form times W, whose entries are small. All members share
 their batches, and B = 0 is not without diversity at the start: the heads are random.
