@@ -135,9 +135,11 @@ def test_disturbed_jobs_end_as_if_undisturbed(service: Service) -> None:
     for number, word in ((signal.SIGKILL, "lost"), (signal.SIGTERM, "released")):
         job = post_job(service.client, TABLE, hyperparameters=LONG)
         wait_for_epoch(service, job["id"], 5)
-        worker = service.find_process("worker.tasks")
+        worker, child = service.find_process("worker.tasks"), find_child(service)
         assert worker is not None
         worker.send_signal(number)
+        psutil.wait_procs([child], timeout=15)
+        assert not child.is_running(), "the training process outlived its worker"
         ended = wait_for_end(service, job["id"], seconds=120)
         assert (ended["status"], ended["attempt"]) == ("succeeded", 2), ended["error"]
         events = read_events(service, job["id"])
