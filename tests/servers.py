@@ -3,6 +3,7 @@
 Nothing need be installed on the machine. Servers end with the test run.
 """
 
+import ctypes
 import importlib.util
 import os
 import pwd
@@ -10,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,6 +37,17 @@ def wait_until(is_done: Callable[[], Any], *, seconds: float, what: str) -> Any:
             raise TimeoutError(f"not within {seconds} s: {what}")
         time.sleep(0.05)
     return result
+
+
+def _end_with_us(number: int) -> Callable[[], None]:
+    """For a child: have the kernel signal it when this process ends, on Linux."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if library is not None:
+            library.prctl(1, number)  # PR_SET_PDEATHSIG
+
+    return prepare
 
 
 def _package(name: str) -> Path:
@@ -115,6 +128,7 @@ class Postgres:
                 env=self._environment(),
                 stdout=log,
                 stderr=log,
+                preexec_fn=_end_with_us(signal.SIGQUIT),  # at once
                 **self.user,
             )
         wait_until(self._answers, seconds=20, what="Postgres answers")
@@ -176,6 +190,7 @@ class Redis:
                 *("--dir", self.folder, "--appendonly", "yes", "--save", ""),
             ],
             stdout=subprocess.DEVNULL,
+            preexec_fn=_end_with_us(signal.SIGTERM),
         )
         wait_until(self._answers, seconds=20, what="Redis answers")
 
