@@ -29,11 +29,6 @@ from tests.stacks import Stack, Stacks
 from tests.test_end_to_end import TINY
 
 HYPERPARAMETERS = {**TINY, "max_epochs": 25, "patience": None}
-WORKER = (
-    *("-m", "celery", "--quiet", "--app", "worker.tasks", "worker"),
-    *("--pool", "solo", "--queues", "cpu"),
-    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-)
 
 
 class Battlefield:
@@ -58,7 +53,7 @@ class Battlefield:
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, *WORKER],
+            [sys.executable, "-m", "app.cli", "worker"],
             env=self.stack.environment,
             stdin=subprocess.PIPE,
             stdout=self.log,

@@ -47,6 +47,15 @@ def stack(request: pytest.FixtureRequest, stacks: Stacks) -> Stack:
 
 
 @pytest.fixture
+def engine(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
+    """The stack's database for this process, with real commits: for threads."""
+    engine = db.make_engine(stack.url)
+    monkeypatch.setattr(db, "get_engine", lambda: engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
 def start_service(stack: Stack) -> Iterator[Callable[[], Service]]:
     """Starts `lometab serve` on the stack; what was started is stopped at the end."""
     started: list[Service] = []

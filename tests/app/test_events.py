@@ -1,23 +1,12 @@
 """Live streams: many of them, few queries."""
 
 import asyncio
-from collections.abc import Iterator
 
-import pytest
 import sqlalchemy as sa
 
 from app import db, jobs
 from app.events import Hub
 from tests.app.test_jobs import CLAIM, make_job
-from tests.stacks import Stack
-
-
-@pytest.fixture
-def engine(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    engine = db.make_engine(stack.url)
-    monkeypatch.setattr(db, "get_engine", lambda: engine)
-    yield engine
-    engine.dispose()
 
 
 def test_200_streams_cost_no_200_queries(engine: sa.Engine) -> None:

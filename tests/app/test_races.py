@@ -4,27 +4,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs
 from app.models import Event, Job, Report, TrainedModel
 from tests.app.test_jobs import CLAIM, REPORTS, make_job
-from tests.stacks import Stack
 
 N_RACES = 200
-
-
-@pytest.fixture
-def engine(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]:
-    engine = db.make_engine(stack.url)
-    monkeypatch.setattr(db, "get_engine", lambda: engine)
-    yield engine
-    engine.dispose()
 
 
 def race(*moves: Callable[[], Any]) -> None:
