@@ -21,6 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -389,10 +390,10 @@ def _wait(child: subprocess.Popen[bytes]) -> bool:
 def _end(child: subprocess.Popen[bytes]) -> None:
     """Close the child's standard input, by which it ends; kill it if it does not."""
     assert child.stdin is not None
-    if child.poll() is None:
+    with suppress(BrokenPipeError):  # what a dead child did not read is still in there
         child.stdin.close()
-        if not _wait(child):
-            child.kill()
+    if not _wait(child):
+        child.kill()
 
 
 def _describe_exit(exit_code: int, stderr: Path) -> str:
