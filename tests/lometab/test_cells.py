@@ -3,8 +3,10 @@
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any, get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,118 @@ def test_moments() -> None:
 def test_a_cell_holds_one_value() -> None:
     with pytest.raises(DataError, match="one value"):
         cells.category([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "value"),
+    [
+        ("1,234.5", "1,234.5", 1234.5),
+        ("-12,345,678", "1,234.5", -12345678.0),
+        ("12.5", "1,234.5", 12.5),
+        ("1 234.5", "1,234.5", 1234.5),
+        ("1.234,5", "1.234,5", 1234.5),
+        ("1'234,5", "1.234,5", 1234.5),
+        ("1\u202f234,5", "1.234,5", 1234.5),
+        (",5", "1.234,5", None),
+        ("12,34", "1,234.5", None),
+        ("1.23", "1.234,5", None),
+    ],
+)
+def test_formats_of_numbers(text: str, format: Any, value: float | None) -> None:
+    column = pa.array([text, None, "NA"])
+    if value is None:
+        with pytest.raises(ValueError):
+            cells.number(text, format=format)
+        with pytest.raises(DataError):
+            cells.numbers(column, "x", format=format)
+    else:
+        assert cells.number(text, format=format) == value
+        read = cells.numbers(column, "x", format=format)
+        np.testing.assert_array_equal(read, [value, math.nan, math.nan])
+
+
+@pytest.mark.parametrize(
+    ("text", "format", "moment"),
+    [
+        ("31/12/1999", "d/m/y", datetime(1999, 12, 31)),
+        ("12/31/99", "m/d/y", datetime(1999, 12, 31)),
+        ("1.2.2024 13:05", "d/m/y", datetime(2024, 2, 1, 13, 5)),
+        ("1/2/2024 1:05:09 PM", "m/d/y", datetime(2024, 1, 2, 13, 5, 9)),
+        ("1/2/2024 12:05 am", "m/d/y", datetime(2024, 1, 2, 0, 5)),
+        ("2024-02-01", "d/m/y", datetime(2024, 2, 1)),
+        ("30/2/2024", "d/m/y", None),
+        ("13/13/2024", "m/d/y", None),
+        ("1/2/2024 13:05 pm", "m/d/y", None),
+        ("1/2/2024", None, None),
+    ],
+)
+def test_formats_of_moments(text: str, format: Any, moment: datetime | None) -> None:
+    if moment is None:
+        with pytest.raises(ValueError):
+            cells.moment(text, format=format)
+    else:
+        seconds = moment.replace(tzinfo=UTC).timestamp()
+        assert cells.moment(text, format=format) == seconds
+        assert cells.moments(pa.array([text]), "x", format=format)[0] == seconds
+
+
+TEXTS = st.one_of(
+    st.none(),
+    st.text(max_size=5),
+    st.text("0123456789.,-+eE_ '\u00a0", max_size=8),
+    st.floats().map(repr),
+    st.integers(-(10**6), 10**6).map("{:,}".format),
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.dates().map("{:%d/%m/%Y}".format),
+    st.sampled_from([*cells.MISSING, "inf", "TRUE", "1.0", "007", "-0.0", "nan(1)"]),
+)
+
+
+@given(
+    st.lists(TEXTS, max_size=6),
+    st.sampled_from([None, *get_args(cells.NumberFormat)]),
+    st.sampled_from([None, *get_args(cells.MomentFormat)]),
+    st.integers(0, 6),
+)
+def test_columns_of_arrow_mean_the_same(
+    values: list[str | None], number: Any, moment: Any, cut: int
+) -> None:
+    column = pa.chunked_array([values[:cut], values[cut:]], pa.string())
+    texts = cells.categories(column)
+    assert texts.tolist() == cells.categories(values).tolist()
+    for convert, format in ((cells.numbers, number), (cells.moments, moment)):
+        try:
+            wanted = convert(values, "x", format=format)
+        except DataError as error:
+            with pytest.raises(DataError) as caught:
+                convert(column, "x", format=format)
+            assert str(caught.value) == str(error)
+        else:
+            np.testing.assert_array_equal(convert(column, "x", format=format), wanted)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, None, 2**53 + 1]),
+        pa.array([1.5, math.nan, None, -0.0]),
+        pa.array([True, False, None]),
+        pa.array(["a", None, "a"]).dictionary_encode(),
+        pa.array([date(2024, 1, 2), None]),
+        pa.array([datetime(2024, 1, 2, 3), None], pa.timestamp("ns", "UTC")),
+        pa.array([], pa.string()),
+        pa.chunked_array([], pa.string()),
+    ],
+)
+def test_typed_columns_of_arrow(column: pa.Array) -> None:
+    values = column.to_pylist()
+    assert cells.categories(column).tolist() == cells.categories(values).tolist()
+    for convert in (cells.numbers, cells.moments):
+        try:
+            wanted = convert(values, "x")
+        except DataError:
+            with pytest.raises(DataError):
+                convert(column, "x")
+        else:
+            np.testing.assert_array_equal(convert(column, "x"), wanted)
