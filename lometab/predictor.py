@@ -37,7 +37,43 @@ _ORT_ERRORS = (  # they have no base class of their own
     ort_state.NotImplemented,
     ort_state.RuntimeException,
 )
-_MAX_ROWS = 4096  # in one run: more takes memory and is no faster
+MAX_ROWS = 1024
+"""Rows in one run: more take memory and are no faster."""
+
+
+@dataclass
+class Notes:
+    """What is worth a warning about rows. Chunks of one table share their notes."""
+
+    absent: list[str] = field(default_factory=list)
+    """Columns that no row has."""
+    extra: list[str] = field(default_factory=list)
+    """Columns that the model does not know."""
+    n_rows: int = 0
+    """How many rows have been encoded."""
+    n_unseen: dict[str, int] = field(default_factory=dict)
+    """For each column, cells with a category that training did not have."""
+    unseen: dict[str, set[str]] = field(default_factory=dict)
+    """Some of these categories: enough to name the first ones."""
+
+    def see(self, column: str, texts: Collection[str], n_cells: int) -> None:
+        self.n_unseen[column] = self.n_unseen.get(column, 0) + n_cells
+        kept = {*self.unseen.get(column, ()), *texts}
+        self.unseen[column] = {*sorted(kept)[: _N_LISTED + 1]}
+
+    def warnings(self) -> list[str]:
+        found = [
+            f"column {name!r} is absent from every row and was filled as missing"
+            for name in self.absent
+        ]
+        if self.extra:
+            found.append(f"columns not used: {_listed(self.extra)}")
+        found += [
+            f"column {name!r} holds categories that training did not have in {count} "
+            f"of {self.n_rows} rows: {_listed(sorted(self.unseen[name]))}"
+            for name, count in self.n_unseen.items()
+        ]
+        return found
 
 
 class Encoded(NamedTuple):
@@ -112,7 +148,10 @@ class Predictor:
         self.categorical: list[str] = self.metadata["categorical"]
         self.datetime: list[str] = self.metadata["datetime"]
         self.folded_bytes: int = self.metadata["folded_bytes"]
+        self._columns = frozenset((*self.numeric, *self.categorical))
+        self._used = self._columns | {self.target, *self.metadata["ignored"]}
         self._missing = frozenset(self.metadata["missing"])
+        self._formats: dict[str, str] = self.metadata.get("formats", {})
         self._levels = [
             frozenset(self.metadata["levels"][name]) for name in self.categorical
         ]
@@ -156,21 +195,54 @@ class Predictor:
                 frame or table with named columns, such as those of pandas, polars and
                 pyarrow.
         """
-        names, table, n_rows = _columns(rows, {*self.numeric, *self.categorical})
+        names, table, n_rows = _columns(rows, self._columns)
         if n_rows == 0:
             raise DataError("there are no rows to predict")
-        warnings = self._compare_names(names, missing_columns)
-        absent = [None] * n_rows
+        notes = self.compare(names, missing_columns=missing_columns)
+        x_num, x_cat = self.encode_columns(table, n_rows, notes)
+        return Encoded(x_num, x_cat, notes.warnings())
+
+    def compare(
+        self, names: Collection[str], *, missing_columns: MissingColumns = "error"
+    ) -> Notes:
+        """Hold the names of a table's columns against those the model takes."""
+        known = names if isinstance(names, Mapping) else dict.fromkeys(names)
+        absent = [name for name in self.numeric if name not in known]
+        absent += [name for name in self.categorical if name not in known]
+        extra = [name for name in names if name not in self._used]
+        if absent and missing_columns == "error":
+            raise _absent_columns(absent, extra)
+        return Notes(absent=absent, extra=extra)
+
+    def encode_columns(
+        self, table: Mapping[str, Any], n_rows: int, notes: Notes
+    ) -> tuple[NDArray[np.float64], NDArray[np.object_]]:
+        """The inputs of the file from rows, or a chunk of them, whose names are fine.
+
+        Args:
+            table: each column's cells, as a list, an array, or an Arrow array.
+            notes: what `compare` gave; what is noticed is added.
+        """
         x_num = np.empty((n_rows, len(self.numeric)), dtype=np.float64)
         for i, name in enumerate(self.numeric):
+            if name not in table:
+                x_num[:, i] = np.nan
+                continue
             convert = cells.moments if name in self.datetime else cells.numbers
-            x_num[:, i] = convert(table.get(name, absent), name, self._missing)
-            _refuse_infinite(x_num[:, i], name)
+            x_num[:, i] = convert(
+                table[name], name, self._missing, self._formats.get(name)
+            )
+        if np.isinf(x_num).any():
+            raise _infinite(x_num, self.numeric)
         x_cat = np.empty((n_rows, len(self.categorical)), dtype=object)
+        notes.n_rows += n_rows
         for i, name in enumerate(self.categorical):
-            x_cat[:, i] = cells.categories(table.get(name, absent), self._missing)
-            warnings += self._replace_unseen_(x_cat[:, i], i)
-        return Encoded(x_num, x_cat, warnings)
+            if name not in table:
+                x_cat[:, i] = ""
+                continue
+            x_cat[:, i] = cells.categories(table[name], self._missing)
+            self._replace_unseen_(x_cat[:, i], i, notes)
+        return x_num, x_cat
 
     def run(
         self, x_num: NDArray[np.float64], x_cat: NDArray[np.object_]
@@ -179,8 +251,8 @@ class Predictor:
         classes = () if self.classes is None else (len(self.classes),)
         mean = np.empty((len(x_num), *classes), dtype=np.float32)
         members = np.empty((len(x_num), self.k, *classes), dtype=np.float32)
-        for start in range(0, len(x_num), _MAX_ROWS):
-            rows = slice(start, start + _MAX_ROWS)
+        for start in range(0, len(x_num), MAX_ROWS):
+            rows = slice(start, start + MAX_ROWS)
             inputs: dict[str, Array] = {}
             if self.numeric:
                 inputs["numeric"] = np.ascontiguousarray(x_num[rows], np.float64)
@@ -259,42 +331,38 @@ class Predictor:
             )
         return float(temperature)
 
-    def _compare_names(
-        self, names: Collection[str], missing_columns: MissingColumns
-    ) -> list[str]:
-        """Warnings about columns; DataError if some are absent and may not be."""
-        known = [*self.numeric, *self.categorical]
-        absent = [name for name in known if name not in names]
-        unused = {*known, self.target, *self.metadata["ignored"]}
-        extra = [name for name in names if name not in unused]
-        if absent and missing_columns == "error":
-            raise _absent_columns(absent, extra)
-        warnings = [
-            f"column {name!r} is absent from every row and was filled as missing"
-            for name in absent
-        ]
-        if extra:
-            warnings.append(f"columns not used: {_listed(extra)}")
-        return warnings
-
-    def _replace_unseen_(self, texts: NDArray[np.object_], column: int) -> list[str]:
-        """Put one text for all unseen categories; a warning if there are any.
+    def _replace_unseen_(
+        self, texts: NDArray[np.object_], column: int, notes: Notes
+    ) -> None:
+        """Put one text for all unseen categories, and note them.
 
         ONNX Runtime gives zeros for either, but cannot take every Python string.
         """
         levels = self._levels[column]
-        unseen = [i for i, text in enumerate(texts) if text not in levels and text]
-        if not unseen:
-            return []
-        distinct = sorted({texts[i] for i in unseen})
+        distinct = {*texts} - levels - {""}
+        if not distinct:
+            return
+        unseen = [i for i, text in enumerate(texts) if text in distinct]
         marker = "unseen"
         while marker in levels:
             marker += "_"
         texts[unseen] = marker
-        return [
-            f"column {self.categorical[column]!r} holds categories that training did "
-            f"not have in {len(unseen)} of {len(texts)} rows: {_listed(distinct)}"
-        ]
+        notes.see(self.categorical[column], distinct, len(unseen))
+
+
+def find_providers(wanted: Sequence[str]) -> list[str]:
+    """Where ONNX Runtime really computes if it is asked for these: what is installed
+    may still fail to start, and then it falls back without an error."""
+    return [*_open_session(_IDENTITY, wanted, threads=1).get_providers()]
+
+
+# A graph that hands one number through, as ONNX encodes it.
+_NUMBER = b"\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x08\x01"
+_GRAPH = (
+    b"\x0a\x10\x0a\x01x\x12\x01y\x22\x08Identity\x12\x01g"
+    b"\x5a\x0f\x0a\x01x" + _NUMBER + b"\x62\x0f\x0a\x01y" + _NUMBER
+)
+_IDENTITY = b"\x08\x08\x42\x02\x10\x12\x3a" + bytes([len(_GRAPH)]) + _GRAPH
 
 
 def _open_session(
@@ -377,8 +445,8 @@ def _cells(column: Any, name: str) -> Any:
             f"{reprlib.repr(column)}; one row is a list of one record",
             column=name,
         )
-    if str(getattr(column, "type", "")).startswith("dictionary"):
-        return column.to_pylist()  # as an array of pyarrow's, its nulls would be lost
+    if hasattr(column, "null_count") and hasattr(column, "dictionary_encode"):
+        return column  # Arrow's, which `cells` reads as a whole
     array = np.asarray(column)
     if array.ndim != 1:
         raise DataError(
@@ -395,14 +463,13 @@ def _cells(column: Any, name: str) -> Any:
     return array
 
 
-def _refuse_infinite(values: NDArray[np.float64], name: str) -> None:
-    if np.isinf(values).any():
-        row = int(np.flatnonzero(np.isinf(values))[0]) + 1
-        raise DataError(
-            f"column {name!r} holds an infinite number in row {row}; replace it by a "
-            "large number or leave the cell empty",
-            column=name,
-        )
+def _infinite(x_num: NDArray[np.float64], names: Sequence[str]) -> DataError:
+    row, column = (int(place[0]) for place in np.nonzero(np.isinf(x_num)))
+    return DataError(
+        f"column {names[column]!r} holds an infinite number in row {row + 1}; replace "
+        "it by a large number or leave the cell empty",
+        column=names[column],
+    )
 
 
 def _absent_columns(absent: list[str], extra: list[str]) -> DataError:
@@ -419,9 +486,12 @@ def _absent_columns(absent: list[str], extra: list[str]) -> DataError:
     return DataError(sentence + hint, column=absent[0])
 
 
-def _listed(names: Sequence[str], n_shown: int = 5) -> str:
-    shown = ", ".join(reprlib.repr(name) for name in names[:n_shown])
-    return shown + (", ..." if len(names) > n_shown else "")
+_N_LISTED = 5
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(reprlib.repr(name) for name in names[:_N_LISTED])
+    return shown + (", ..." if len(names) > _N_LISTED else "")
 
 
 # ----------------------------------------------------------------------------

@@ -370,7 +370,7 @@ def test_large_calls_are_cut_into_runs(
 ) -> None:
     x_num, x_cat, _ = sold.encode(TABLE)
     mean, members = sold.run(x_num, x_cat)
-    monkeypatch.setattr(predictor, "_MAX_ROWS", 33)
+    monkeypatch.setattr(predictor, "MAX_ROWS", 33)
     cut_mean, cut_members = sold.run(x_num, x_cat)
     np.testing.assert_allclose(cut_mean, mean, atol=1e-6)
     np.testing.assert_allclose(cut_members, members, atol=1e-6)
@@ -503,3 +503,39 @@ def test_a_model_that_onnx_runtime_cannot_load(content: bytes) -> None:
         ModelFileError, match=r"cannot load the model: .*NoSuchOperator"
     ):
         Predictor(predictor.seal(model.SerializeToString()))
+
+
+# In chunks
+
+
+def test_chunks_share_their_notes(sold: Predictor) -> None:
+    table = {**TABLE, "colour": ["mauve", "ochre"] * 7 + TABLE["colour"][14:]}
+    whole = sold.encode({**table, "note": [""] * N})
+    notes = sold.compare([*table, "note"])
+    parts = [
+        sold.encode_columns(
+            {name: column[i : i + 10] for name, column in table.items()}, 10, notes
+        )
+        for i in range(0, N, 10)
+    ]
+    np.testing.assert_array_equal(np.vstack([x for x, _ in parts]), whole.x_num)
+    np.testing.assert_array_equal(np.vstack([x for _, x in parts]), whole.x_cat)
+    assert notes.warnings() == whole.warnings
+    assert whole.warnings[1].endswith("14 of 400 rows: 'mauve', 'ochre'")
+
+
+def test_notes_name_the_first_of_many(sold: Predictor) -> None:
+    notes = sold.compare([*ROW])
+    for start in range(0, 40, 4):
+        zones = [f"z{zone:02}" for zone in range(start, start + 4)]
+        columns = {name: [cell] * 4 for name, cell in ROW.items()}
+        sold.encode_columns({**columns, "zone": zones}, 4, notes)
+    assert notes.warnings()[0].endswith("'z00', 'z01', 'z02', 'z03', 'z04', ...")
+    assert len(notes.unseen["zone"]) == 6
+
+
+def test_providers_are_those_really_got() -> None:
+    installed = ["CPUExecutionProvider"]
+    assert predictor.find_providers(["FancyExecutionProvider", *installed]) == installed
+    with pytest.raises(ValueError, match="providers must name one of"):
+        predictor.find_providers(["FancyExecutionProvider"])
