@@ -8,7 +8,8 @@ from sqlalchemy.exc import IntegrityError
 from app import blobs, db
 from app.models import Dataset, new_id
 from app.uploads import Upload
-from lometab.data import Table, infer_kind, read_csv
+from lometab.data import judge, measure
+from lometab.tables import Table, read_csv
 
 
 def ingest(upload: Upload, workspace_id: str) -> tuple[Dataset, Table]:
@@ -53,8 +54,8 @@ def describe_columns(table: Table) -> list[dict[str, Any]]:
     """Each column's kind, as it would be used if it were a feature."""
     described = []
     for name, values in table.items():
-        kind, reason = infer_kind(name, values)
-        described.append({"name": name, "kind": kind, "reason": reason})
+        verdict = judge(name, measure(values))
+        described.append({"name": name, "kind": verdict.kind, "reason": verdict.reason})
     return described
 
 

@@ -19,11 +19,12 @@ from tables import DATA, Data, load
 
 from lometab import metrics
 from lometab.config import TrainConfig
-from lometab.data import features, infer_schema, read_csv, target
+from lometab.data import features, infer_schema, target
 from lometab.ensemble import train_ensemble
 from lometab.export import export
 from lometab.predictor import Predictor
 from lometab.splits import Split, split_rows
+from lometab.tables import read_csv
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 CALIBRATION = ("NLL, val", "ECE, val", "NLL, test", "ECE, test")

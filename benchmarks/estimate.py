@@ -176,12 +176,13 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     import torch
 
     from lometab.config import TrainConfig
-    from lometab.data import features, infer_schema, read_csv, target
+    from lometab.data import features, infer_schema, target
     from lometab.ensemble import train_ensemble
     from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
+    from lometab.tables import read_csv
 
     torch.set_num_threads(1)
     if shape.get("is_text"):

@@ -14,14 +14,13 @@ from record import ROOT
 from lometab.data import (
     ColumnKind,
     Schema,
-    Table,
     features,
     infer_schema,
-    read_csv,
     target,
 )
 from lometab.ensemble import Ensemble
 from lometab.splits import Parts, Split, split_rows
+from lometab.tables import Table, read_csv
 from lometab.train import predict
 
 DATA = ROOT.parent / "shared" / "data"

@@ -301,8 +301,11 @@ def _encode(values: Any) -> tuple[list[Any], NDArray[np.intp]]:
     return encoded.dictionary.to_pylist(), index.astype(np.intp)
 
 
-def _texts(values: Any, missing: Collection[str]) -> Any:
-    """The texts of a column without blanks around them, null where they are missing."""
+def texts(values: Any, missing: Collection[str] = MISSING) -> Any:
+    """The texts of a column without blanks around them, null where they are missing.
+
+    None if the column does not hold texts.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -310,9 +313,9 @@ def _texts(values: Any, missing: Collection[str]) -> Any:
         values = values.cast(values.type.value_type)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return None
-    texts = pc.utf8_trim(values, characters=BLANKS)
-    absent = pc.is_in(texts, value_set=pa.array([*missing], values.type))
-    return pc.if_else(absent, None, texts)
+    trimmed = pc.utf8_trim(values, characters=BLANKS)
+    absent = pc.is_in(trimmed, value_set=pa.array([*missing], values.type))
+    return pc.if_else(absent, None, trimmed)
 
 
 def _cast_numbers(
@@ -326,22 +329,22 @@ def _cast_numbers(
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         converted = values.cast(pa.float64(), safe=False)
         return _to_numpy(converted)
-    texts = _texts(values, missing)
-    if texts is None:
+    found = texts(values, missing)
+    if found is None:
         return None
     if format is not None and format != "1234.5":
         pattern = f"^({NUMBERS[format]})$"
-        if pc.all(pc.match_substring_regex(texts, pattern)).as_py() is False:
+        if pc.all(pc.match_substring_regex(found, pattern)).as_py() is False:
             return None
-        texts = pc.replace_substring_regex(texts, _MARKS[format], "")
-        texts = pc.replace_substring(texts, ",", ".")
+        found = pc.replace_substring_regex(found, _MARKS[format], "")
+        found = pc.replace_substring(found, ",", ".")
     try:
-        converted = _to_numpy(texts.cast(pa.float64()))
+        converted = _to_numpy(found.cast(pa.float64()))
     except pa.ArrowInvalid:
         return None
     # Arrow knows spellings of these that `number` does not.
     is_odd = ~np.isfinite(converted)
-    return None if is_odd.sum() > texts.null_count else converted
+    return None if is_odd.sum() > found.null_count else converted
 
 
 def _cast_moments(
@@ -355,14 +358,14 @@ def _cast_moments(
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         moments = values.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
     elif format in (None, "y-m-d"):
-        texts = _texts(values, missing)
-        if texts is None:
+        found = texts(values, missing)
+        if found is None:
             return None
         shape = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2})?$"
-        if pc.all(pc.match_substring_regex(texts, shape)).as_py() is False:
+        if pc.all(pc.match_substring_regex(found, shape)).as_py() is False:
             return None
         try:
-            moments = texts.cast(pa.timestamp("us"))
+            moments = found.cast(pa.timestamp("us"))
         except pa.ArrowInvalid:
             return None
     else:

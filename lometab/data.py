@@ -1,10 +1,8 @@
-"""From a file to arrays: reading, the schema, the raw inputs and the target."""
+"""From a table to arrays: the schema, the raw inputs and the target."""
 
-import csv
-import io
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,92 +10,206 @@ from numpy.typing import NDArray
 from lometab import cells
 from lometab.config import Task
 from lometab.errors import DataError, suggest
-
-Table = Mapping[str, Sequence[object] | NDArray[Any]]
-"""A table in memory: the cells of each column by its name."""
+from lometab.tables import Column, Table, n_rows
 
 ColumnKind = Literal["numeric", "categorical", "datetime", "ignore"]
 Label = str | int | bool
 Float = NDArray[np.float64]
 
 # ----------------------------------------------------------------------------
-# Reading
+# Kinds
 
 
-def read_csv(content: bytes) -> dict[str, NDArray[np.object_]]:
-    """The columns of a CSV file as texts. DataError names the line that is wrong."""
-    if not content.strip():
-        raise DataError("the file is empty; a CSV with a header row is needed")
-    text = _decode(content)
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is true of all cells of a column."""
+
+    n_rows: int
+    n_missing: int
+    n_distinct: int
+    """Of texts that are there; about, if there are very many."""
+    is_number: bool
+    """Whether all that are there are plain numbers."""
+    is_whole: bool = False
+    """Whether these are whole."""
+    is_counted: bool = False
+    """Whether they are distinct whole numbers, none missing."""
+    is_monotone: bool = False
+    """Whether they rise, or fall, from row to row."""
+    formats: tuple[str, ...] = ()
+    """The formats of numbers or dates that fit all; none looked for if plain ones
+    do."""
+    is_boolean: bool = False
+
+
+Looks = Literal[
+    "number", "category", "boolean", "date", "text", "id", "constant", "empty", "copy"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a column is used as, and why."""
+
+    kind: ColumnKind
+    looks_like: Looks
+    reason: str | None = None
+    """Why it is ignored, if it is."""
+    format: str | None = None
+    """How its numbers or dates are written, if not plainly."""
+    note: str | None = None
+    """What the caller should know or may want to change."""
+
+
+def measure(values: Column, missing: Collection[str] = cells.MISSING) -> Facts:
+    """The facts of a column in memory."""
+    texts = cells.categories(values, missing)
+    present = texts[texts != ""]
+    distinct = set(present)
+    facts = Facts(
+        n_rows=len(texts),
+        n_missing=len(texts) - len(present),
+        n_distinct=len(distinct),
+        is_number=False,
+        is_boolean=is_boolean(distinct),
     )
     try:
-        names = _column_names(next(reader))
-        rows = []
-        for row in reader:
-            if len(row) != len(names) and row:
-                raise DataError(
-                    f"line {reader.line_num} has {len(row)} cells where the header has "
-                    f"{len(names)}: {_clip(','.join(row))}",
-                    line=reader.line_num,
-                )
-            if row:
-                rows.append(row)
-    except csv.Error as error:
-        raise DataError(
-            f"line {reader.line_num} cannot be read as CSV: {error}",
-            line=reader.line_num,
-        ) from None
-    if not rows:
-        raise DataError("the file has a header but no rows")
-    columns = zip(*rows, strict=True)
-    return {
-        name: np.array(column, dtype=object)
-        for name, column in zip(names, columns, strict=True)
-    }
+        numbers = cells.numbers(values, "", missing)
+    except DataError:
+        return replace(facts, formats=find_formats(values, missing))
+    is_counted, is_monotone = count_steps(numbers)
+    return replace(
+        facts,
+        is_number=True,
+        is_whole=is_whole(numbers[~np.isnan(numbers)]),
+        is_counted=is_counted,
+        is_monotone=is_monotone,
+    )
 
 
-def _decode(content: bytes) -> str:
-    is_utf16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
-    try:
-        text = content.decode("utf-16" if is_utf16 else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"line {line} is not UTF-8 text; save the file as CSV with UTF-8 encoding",
-            line=line,
-        ) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(
-            f"line {line} holds a NUL byte, so this is no text file; a CSV is needed",
-            line=line,
+def find_formats(
+    values: Column,
+    missing: Collection[str],
+    candidates: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """The formats in which all cells are numbers, or else dates."""
+    numbers, dates = get_args(cells.NumberFormat), get_args(cells.MomentFormat)
+    if candidates is None:
+        candidates = (*numbers[1:], *dates)
+    found = [
+        style
+        for style in candidates
+        if fits(
+            cells.numbers if style in numbers else cells.moments,
+            values,
+            missing,
+            style,
         )
-    return text
+    ]
+    return tuple(found)
 
 
-def _delimiter(text: str) -> str:
-    """The delimiter that the header has most of; a comma if it has none."""
-    header = text[: text.find("\n")] if "\n" in text else text
-    return max(",;\t|", key=header.count)
+def fits(
+    convert: Callable[..., Float],
+    values: Column,
+    missing: Collection[str],
+    style: str,
+) -> bool:
+    try:
+        convert(values, "", missing, style)
+    except DataError:
+        return False
+    return True
 
 
-def _column_names(header: list[str]) -> list[str]:
-    names = [name.strip() or f"column_{i}" for i, name in enumerate(header, start=1)]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                f"the header names column {name!r} {names.count(name)} times; "
-                "give each column its own name",
-                column=name,
-                line=1,
-            )
-    return names
+def count_steps(values: Float) -> tuple[bool, bool]:
+    """Whether numbers are distinct and whole, and whether they only rise or fall."""
+    if not is_whole(values):
+        return False, False
+    steps = np.diff(values)
+    is_monotone = bool((steps > 0).all() or (steps < 0).all())
+    return is_monotone or len(np.unique(values)) == len(values), is_monotone
 
 
-def _clip(text: str, length: int = 80) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
+def is_whole(values: Float) -> bool:
+    return bool(np.isfinite(values).all() and (np.mod(values, 1) == 0).all())
+
+
+def is_boolean(distinct: Collection[str]) -> bool:
+    lowered = {text.lower() for text in distinct}
+    return 0 < len(lowered) <= 2 and any(
+        lowered <= words for words in ({"true", "false"}, {"yes", "no"}, {"t", "f"})
+    )
+
+
+def judge(
+    name: str,
+    facts: Facts,
+    *,
+    number_format: str | None = None,
+    date_format: str | None = None,
+) -> Verdict:
+    """What a column with these facts is used as.
+
+    Args:
+        number_format: the one to take where several fit.
+        date_format: the same for dates.
+    """
+    n_present = facts.n_rows - facts.n_missing
+    if n_present == 0:
+        return _ignore("empty", "every cell is missing")
+    if facts.n_distinct == 1 and facts.n_missing == 0:
+        return _ignore("constant", "every cell is the same")
+    if facts.is_number:
+        if facts.is_counted and facts.n_rows >= 20:
+            if facts.is_monotone or _is_named_id(name):
+                return _ignore(
+                    "id", "it looks like an identifier (distinct whole numbers)"
+                )
+        note = None
+        if facts.is_whole and (2 < facts.n_distinct <= 20 or _is_named_code(name)):
+            note = "if these are codes and not amounts, `categorical` is better"
+        return Verdict(kind="numeric", looks_like="number", note=note)
+    numbers = [f for f in facts.formats if f in get_args(cells.NumberFormat)]
+    if numbers:
+        chosen = number_format if number_format in numbers else numbers[0]
+        note = f"its numbers are written as {chosen}"
+        if len(numbers) > 1 and chosen != number_format:
+            note += f", though {numbers[1]} would fit too: say `number_format`"
+        return Verdict(kind="numeric", looks_like="number", format=chosen, note=note)
+    dates = [f for f in facts.formats if f in get_args(cells.MomentFormat)]
+    if "y-m-d" in dates:
+        return Verdict(kind="datetime", looks_like="date")
+    if len(dates) > 1 and date_format not in dates:
+        return _ignore(
+            "date",
+            "its dates fit both d/m/y and m/d/y: say `date_format`",
+        )
+    if dates:
+        chosen = date_format if date_format in dates else dates[0]
+        return Verdict(kind="datetime", looks_like="date", format=chosen)
+    if facts.n_distinct > 50 and facts.n_distinct > 0.5 * n_present:
+        return _ignore(
+            "text", f"it looks like free text ({facts.n_distinct} distinct texts)"
+        )
+    looks: Looks = "boolean" if facts.is_boolean else "category"
+    return Verdict(kind="categorical", looks_like=looks)
+
+
+def _ignore(looks_like: Looks, reason: str) -> Verdict:
+    return Verdict(kind="ignore", looks_like=looks_like, reason=reason)
+
+
+def _is_named_id(name: str) -> bool:
+    return "id" in _words(name) or name.endswith(("Id", "ID"))
+
+
+def _is_named_code(name: str) -> bool:
+    return not _words(name).isdisjoint(("zip", "zipcode", "postcode", "plz", "code"))
+
+
+def _words(name: str) -> set[str]:
+    return {*name.lower().replace("-", "_").replace(" ", "_").split("_")}
 
 
 # ----------------------------------------------------------------------------
@@ -121,6 +233,10 @@ class Schema:
     """Columns that the model does not see, each with the reason."""
     missing: tuple[str, ...] = cells.MISSING
     """Texts that mean missing."""
+    formats: dict[str, str] = field(default_factory=dict)
+    """How columns write their numbers or dates, where that is not the plain way."""
+    drop_missing_target: bool = False
+    """Whether rows without a target are left out."""
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
@@ -142,14 +258,20 @@ def infer_schema(
     columns: Mapping[str, ColumnKind] | None = None,
     reserved: Collection[str] = (),
     missing: Sequence[str] = cells.MISSING,
+    verdicts: Mapping[str, Verdict] | None = None,
+    drop_missing_target: bool = False,
+    describe_rows: Callable[[Sequence[int]], str] | None = None,
 ) -> Schema:
     """Decide each column's kind from all its cells, and the task from the target's.
 
     Args:
         columns: kinds that the caller has decided.
         reserved: columns that split or group the rows and so are never features.
+        verdicts: what has been decided of columns before; others are looked at.
+        describe_rows: names rows in errors, given their numbers from 0.
     """
     columns = columns or {}
+    verdicts = verdicts or {}
     absent = frozenset(missing)
     for name in (target, *columns, *reserved):
         if name not in table:
@@ -158,22 +280,40 @@ def infer_schema(
                 f"its columns are {_clip(', '.join(table), 300)}",
                 column=name,
             )
-    task, classes = _infer_task(table[target], target, task, absent)
+    if target in columns or target in reserved:
+        what = "a feature" if target in columns else "the column to split by"
+        raise DataError(
+            f"column {target!r} is the target and cannot be {what} too", column=target
+        )
     kinds: dict[str, ColumnKind] = {}
     ignored: dict[str, str] = {}
-    for name, values in table.items():
-        if name == target:
+    formats: dict[str, str] = {}
+    for name in table:
+        if columns.get(name) == "ignore":
+            ignored[name] = BY_CALLER
             continue
+        verdict = verdicts.get(name) or judge(name, measure(table[name], absent))
+        if name in columns and name not in reserved:
+            verdict = _overrule(name, table[name], columns[name], verdict, absent)
+        if verdict.format is not None:
+            formats[name] = verdict.format
         if name in reserved:
-            kinds[name], ignored[name] = "ignore", BY_SPLIT
-        elif name in columns:
-            kinds[name] = columns[name]
-            if kinds[name] == "ignore":
-                ignored[name] = BY_CALLER
-        else:
-            kinds[name], reason = infer_kind(name, values, absent)
-            if reason:
-                ignored[name] = reason
+            ignored[name] = BY_SPLIT
+        elif name != target:
+            kinds[name] = verdict.kind
+            if verdict.reason is not None:
+                ignored[name] = verdict.reason
+    task, classes = _infer_task(
+        table[target],
+        target,
+        task,
+        absent,
+        formats.get(target),
+        drop_missing_target,
+        describe_rows or _describe_rows,
+    )
+    if task != "regression":
+        formats.pop(target, None)
     schema = Schema(
         target=target,
         task=task,
@@ -183,6 +323,8 @@ def infer_schema(
         datetime=tuple(n for n, kind in kinds.items() if kind == "datetime"),
         ignored=ignored,
         missing=tuple(missing),
+        formats=formats,
+        drop_missing_target=drop_missing_target,
     )
     if not schema.numeric and not schema.categorical:
         reasons = ", ".join(f"{name}: {reason}" for name, reason in ignored.items())
@@ -199,79 +341,69 @@ BY_SPLIT = "it decides the split"
 _NUMERIC = ("numeric", "datetime")
 
 
-def infer_kind(
+def _overrule(
     name: str,
-    values: Sequence[object] | NDArray[Any],
-    missing: Collection[str] = cells.MISSING,
-) -> tuple[ColumnKind, str | None]:
-    """A column's kind by all its cells, and why it is ignored if it is."""
-    texts = cells.categories(values, missing)
-    present = texts[texts != ""]
-    n_distinct = len(set(present))
-    if n_distinct == 0:
-        return "ignore", "every cell is missing"
-    if n_distinct == 1 and len(present) == len(texts):
-        return "ignore", "every cell is the same"
-    numeric = _try(cells.numbers, values, missing)
-    if numeric is not None:
-        if _is_id(name, numeric):
-            return "ignore", "it looks like an identifier (distinct whole numbers)"
-        return "numeric", None
-    if _try(cells.moments, values, missing) is not None:
-        return "datetime", None
-    if n_distinct > 50 and n_distinct > 0.5 * len(present):
-        return "ignore", f"it looks like free text ({n_distinct} distinct texts)"
-    return "categorical", None
+    values: Column,
+    kind: ColumnKind,
+    verdict: Verdict,
+    missing: Collection[str],
+) -> Verdict:
+    """The verdict with the kind that the caller wants; DataError if it cannot be."""
+    if kind == "categorical":
+        return replace(verdict, kind=kind, reason=None, format=None)
+    if kind == verdict.kind:
+        return replace(verdict, reason=None)
+    if kind == "datetime" and verdict.looks_like == "date":
+        raise DataError(
+            f"column {name!r} cannot be a datetime yet: {verdict.reason}", column=name
+        )
+    convert: Any = cells.numbers if kind == "numeric" else cells.moments
+    styles = get_args(cells.NumberFormat if kind == "numeric" else cells.MomentFormat)
+    for style in styles:
+        if fits(convert, values, missing, style):
+            plain = style == styles[0]
+            return replace(
+                verdict, kind=kind, reason=None, format=None if plain else style
+            )
+    convert(values, name, missing)  # says which row is wrong
+    raise AssertionError("a column that fits no format was converted")
 
 
-def _try(
-    convert: Any, values: Sequence[object] | NDArray[Any], missing: Collection[str]
-) -> Float | None:
-    try:
-        converted: Float = convert(values, "", missing)
-    except DataError:
-        return None
-    return converted
-
-
-def _is_id(name: str, values: Float) -> bool:
-    """Distinct whole numbers that only rise or fall, or whose column is named so."""
-    if len(values) < 20 or not np.all(np.mod(values, 1) == 0):  # NaN fails too
-        return False
-    if len(np.unique(values)) != len(values):
-        return False
-    steps = np.diff(values)
-    is_monotone = bool((steps > 0).all() or (steps < 0).all())
-    words = name.lower().replace("-", "_").replace(" ", "_").split("_")
-    return is_monotone or "id" in words or name.endswith(("Id", "ID"))
+# ----------------------------------------------------------------------------
+# The task
 
 
 def _infer_task(
-    values: Sequence[object] | NDArray[Any],
+    values: Column,
     target: str,
     task: Task | Literal["auto"],
     missing: Collection[str],
+    format: str | None,
+    drop_missing: bool,
+    describe_rows: Callable[[Sequence[int]], str],
 ) -> tuple[Task, tuple[Label, ...] | None]:
     texts = cells.categories(values, missing)
-    n_missing = int((texts == "").sum())
-    if n_missing:
-        rows = ", ".join(str(row + 1) for row in np.flatnonzero(texts == "")[:5])
+    absent = np.flatnonzero(texts == "")
+    if len(absent) and not drop_missing:
         raise DataError(
-            f"the target {target!r} is missing in {n_missing} rows (row {rows}"
-            f"{', ...' if n_missing > 5 else ''}); fill or remove them",
+            f"the target {target!r} is missing in {len(absent)} rows "
+            f"({describe_rows(absent[:5].tolist())}"
+            f"{', ...' if len(absent) > 5 else ''}); fill or remove them, or say "
+            "`drop_missing_target`",
             column=target,
         )
-    distinct = sorted(set(texts))
+    distinct = sorted(set(texts) - {""})
     if len(distinct) < 2:
+        seen = f"only one value, {distinct[0]!r}" if distinct else "no value at all"
         raise DataError(
-            f"the target {target!r} has only one value, {distinct[0]!r}; "
-            "there is nothing to learn",
+            f"the target {target!r} has {seen}; there is nothing to learn",
             column=target,
         )
     if task == "auto":
-        task = _guess_task(distinct)
+        is_written = format in get_args(cells.NumberFormat) and len(distinct) > 2
+        task = "regression" if is_written else guess_task(distinct)
     if task == "regression":
-        _refuse_infinite(cells.numbers(values, target, missing), target)
+        _refuse_infinite(cells.numbers(values, target, missing, format), target)
         return task, None
     if task == "binary" and len(distinct) != 2:
         raise DataError(
@@ -279,17 +411,22 @@ def _infer_task(
             f"{len(distinct)}; use task 'multiclass' or 'regression'",
             column=target,
         )
-    if len(distinct) > 1000 or len(distinct) > len(texts) / 2:
+    n_present = len(texts) - len(absent)
+    if len(distinct) > 1000 or len(distinct) > n_present / 2:
         raise DataError(
             f"the target {target!r} has {len(distinct)} distinct values in "
-            f"{len(texts)} rows, too many to be classes; use task 'regression' or "
+            f"{n_present} rows, too many to be classes; use task 'regression' or "
             "another target",
             column=target,
         )
     return task, _labels(distinct)
 
 
-def _guess_task(distinct: list[str]) -> Task:
+def _describe_rows(rows: Sequence[int]) -> str:
+    return "row " + ", ".join(str(row + 1) for row in rows)
+
+
+def guess_task(distinct: list[str]) -> Task:
     """Two values: binary. Texts, or whole numbers that count from 0 or 1: multiclass.
 
     Other numbers are regression: a rating from 3 to 9 is a quantity, not a code.
@@ -337,25 +474,30 @@ def features(table: Table, schema: Schema) -> tuple[Float, NDArray[np.object_]]:
     These are the two inputs of the ONNX file.
     """
     missing = frozenset(schema.missing)
-    n_rows = len(next(iter(table.values())))
-    x_num = np.empty((n_rows, len(schema.numeric)), dtype=np.float64)
+    x_num = np.empty((n_rows(table), len(schema.numeric)), dtype=np.float64)
     for i, name in enumerate(schema.numeric):
         convert = cells.moments if name in schema.datetime else cells.numbers
-        x_num[:, i] = convert(table[name], name, missing)
+        x_num[:, i] = convert(table[name], name, missing, schema.formats.get(name))
         _refuse_infinite(x_num[:, i], name)
-    x_cat = np.empty((n_rows, len(schema.categorical)), dtype=object)
+    x_cat = np.empty((n_rows(table), len(schema.categorical)), dtype=object)
     for i, name in enumerate(schema.categorical):
         x_cat[:, i] = cells.categories(table[name], missing)
     return x_num, x_cat
 
 
 def target(table: Table, schema: Schema) -> NDArray[Any]:
-    """The target: float64 numbers, or int64 indices into `schema.classes`."""
+    """The target: float64 numbers, or int64 indices into `schema.classes`.
+
+    Where it is missing, and rows without it are left out, NaN or -1.
+    """
     values = table[schema.target]
     missing = frozenset(schema.missing)
     if schema.classes is None:
-        return cells.numbers(values, schema.target, missing)
+        format = schema.formats.get(schema.target)
+        return cells.numbers(values, schema.target, missing, format)
     index = {cells.category(label): i for i, label in enumerate(schema.classes)}
+    if schema.drop_missing_target:
+        index[""] = -1
     texts = cells.categories(values, missing)
     unknown = set(texts) - set(index)
     if unknown:
@@ -365,3 +507,7 @@ def target(table: Table, schema: Schema) -> NDArray[Any]:
             column=schema.target,
         )
     return np.array([index[text] for text in texts], dtype=np.int64)
+
+
+def _clip(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 
 from lometab.config import TrainConfig
-from lometab.data import Float, Schema, Table, features, target
+from lometab.data import Float, Schema, features, target
 from lometab.errors import DataError
 from lometab.preprocessing import Preprocessor
 from lometab.splits import Parts
+from lometab.tables import Table
 from lometab.train import Checkpoint, Fit, Part, Progress, fit, predict
 
 

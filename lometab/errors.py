@@ -23,6 +23,14 @@ class DataError(LoMETabError, ValueError):
         self.line = line
 
 
+class FileTypeError(DataError):
+    """The file is of a kind that is not read."""
+
+
+class FileTooLarge(DataError):
+    """The file, or what it unpacks to, is larger than what is taken."""
+
+
 class ConfigError(LoMETabError, ValueError):
     """A setting is outside what it may be; the message names it and its bounds."""
 

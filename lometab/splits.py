@@ -8,8 +8,9 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 
 from lometab import cells
-from lometab.data import Schema, Table, target
-from lometab.errors import DataError, suggest
+from lometab.data import Schema, target
+from lometab.errors import ConfigError, DataError, suggest
+from lometab.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,20 +35,21 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.val + self.test >= 1:
-            raise ValueError(
+            raise ConfigError(
                 "val and test must leave rows to train on, however they add up to "
                 f"{self.val + self.test:g}"
             )
         if (self.kind == "random") != (self.column is None):
             wanted = "no" if self.kind == "random" else "a"
-            raise ValueError(f"a split of kind {self.kind!r} takes {wanted} column")
+            raise ConfigError(f"a split of kind {self.kind!r} takes {wanted} column")
 
 
 Parts = dict[Literal["train", "val", "test"], NDArray[np.intp]]
 
 
 def split_rows(table: Table, schema: Schema, split: Split) -> Parts:
-    """Row indices of each part, in ascending order; every row is in exactly one."""
+    """Row indices of each part, in ascending order; every row is in exactly one, or
+    in none if it has no target and such rows are left out."""
     if split.column is not None and split.column not in table:
         raise DataError(
             f"the table has no column {split.column!r}"
@@ -55,20 +57,23 @@ def split_rows(table: Table, schema: Schema, split: Split) -> Parts:
             column=split.column,
         )
     y = target(table, schema)
-    n_rows = len(y)
+    kept = np.flatnonzero(~np.isnan(y) if schema.classes is None else y >= 0)
+    if schema.classes is not None:
+        _check_classes(y[kept], schema)
     if split.kind == "random":
-        strata = np.zeros(n_rows, dtype=np.int64) if schema.classes is None else y
+        is_regression = schema.classes is None
+        strata = np.zeros(len(kept), dtype=np.int64) if is_regression else y[kept]
         part_of = _split_random(strata, split)
     elif split.kind == "time":
-        part_of = _split_time(table, schema, split)
+        part_of = _split_time(table, schema, split, kept)
     elif split.kind == "group":
-        part_of = _split_group(table, schema, split)
+        part_of = _split_group(table, schema, split, kept)
     else:
-        part_of = _split_given(table, schema, split)
+        part_of = _split_given(table, split, kept)
     parts: Parts = {
-        "train": np.flatnonzero(part_of == 0),
-        "val": np.flatnonzero(part_of == 1),
-        "test": np.flatnonzero(part_of == 2),
+        "train": kept[part_of == 0],
+        "val": kept[part_of == 1],
+        "test": kept[part_of == 2],
     }
     _check_parts(parts, y, schema)
     return parts
@@ -103,11 +108,18 @@ def _split_random(strata: NDArray[np.int64], split: Split) -> NDArray[np.int64]:
     return _assign(np.argsort(place, kind="stable"), split)
 
 
-def _split_time(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+Rows = NDArray[np.intp]
+
+
+def _split_time(
+    table: Table, schema: Schema, split: Split, kept: Rows
+) -> NDArray[np.int64]:
     assert split.column is not None
-    times = cells.moments(table[split.column], split.column, schema.missing)
+    format = schema.formats.get(split.column)
+    times = cells.moments(table[split.column], split.column, schema.missing, format)
+    times = times[kept]
     if np.isnan(times).any():
-        row = int(np.flatnonzero(np.isnan(times))[0]) + 1
+        row = int(kept[np.isnan(times)][0]) + 1
         raise DataError(
             f"the time column {split.column!r} is missing in row {row}",
             column=split.column,
@@ -115,10 +127,12 @@ def _split_time(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]
     return _assign(np.argsort(times, kind="stable"), split)
 
 
-def _split_group(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+def _split_group(
+    table: Table, schema: Schema, split: Split, kept: Rows
+) -> NDArray[np.int64]:
     """Whole groups in random order until a part has its share of the rows."""
     assert split.column is not None
-    texts = cells.categories(table[split.column], schema.missing)
+    texts = cells.categories(table[split.column], schema.missing)[kept]
     groups, group_of, sizes = np.unique(texts, return_inverse=True, return_counts=True)
     if len(groups) < 3:
         raise DataError(
@@ -135,19 +149,33 @@ def _split_group(table: Table, schema: Schema, split: Split) -> NDArray[np.int64
     return part_of_group[group_of]
 
 
-def _split_given(table: Table, schema: Schema, split: Split) -> NDArray[np.int64]:
+def _split_given(table: Table, split: Split, kept: Rows) -> NDArray[np.int64]:
     assert split.column is not None
     index = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
-    texts = cells.categories(table[split.column], ())
+    texts = cells.categories(table[split.column], ())[kept]
     part_of = np.array([index.get(text.lower(), -1) for text in texts])
     if (part_of < 0).any():
         row = int(np.flatnonzero(part_of < 0)[0])
         raise DataError(
             f"the split column {split.column!r} must say train, val or test in every "
-            f"row, however row {row + 1} says {texts[row]!r}",
+            f"row, however row {kept[row] + 1} says {texts[row]!r}",
             column=split.column,
         )
     return part_of
+
+
+def _check_classes(y: NDArray[Any], schema: Schema) -> None:
+    assert schema.classes is not None
+    counts = np.bincount(y, minlength=len(schema.classes))
+    few = np.flatnonzero(counts < 3)
+    if len(few):
+        label, count = schema.classes[int(few[0])], int(counts[few[0]])
+        raise DataError(
+            f"the class {label!r} of {schema.target!r} has {count} row"
+            f"{'s' * (count != 1)}; each class needs at least 3, one each to train, "
+            "validate and test: give more rows, or leave the class out",
+            column=schema.target,
+        )
 
 
 def _check_parts(parts: Parts, y: NDArray[Any], schema: Schema) -> None:
@@ -155,7 +183,7 @@ def _check_parts(parts: Parts, y: NDArray[Any], schema: Schema) -> None:
         needed = 10 if part == "train" else 1
         if len(rows) < needed:
             raise DataError(
-                f"the {part} part would have {len(rows)} rows of {len(y)}; it needs at "
+                f"the {part} part would have {len(rows)} rows; it needs at "
                 f"least {needed}: give more rows or other shares"
             )
     if schema.classes is None:

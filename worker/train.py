@@ -70,13 +70,14 @@ def run(
     import torch
 
     from lometab.config import TrainConfig
-    from lometab.data import Schema, features, read_csv, target
+    from lometab.data import Schema, features, target
     from lometab.ensemble import train_ensemble
     from lometab.errors import TrainingCancelled
     from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
+    from lometab.tables import read_csv
     from lometab.train import Checkpoint, Progress
 
     torch.set_num_threads(spec["threads"])

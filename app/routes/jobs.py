@@ -49,9 +49,10 @@ from app.schemas import (
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
 from lometab import cells
-from lometab.data import BY_CALLER, BY_SPLIT, Schema, Table, infer_schema
+from lometab.data import BY_CALLER, BY_SPLIT, Schema, infer_schema
 from lometab.estimate import estimate
 from lometab.splits import split_rows
+from lometab.tables import Table
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 

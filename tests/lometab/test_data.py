@@ -1,60 +1,10 @@
-"""Reading, the schema, the raw inputs."""
-
-import csv
-import io
+"""The schema, the raw inputs."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lometab.data import Schema, features, infer_schema, read_csv, target
+from lometab.data import Schema, features, infer_schema, target
 from lometab.errors import DataError
-
-CELLS = st.text(
-    st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8
-)
-
-
-@given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=8))
-def test_any_table_comes_back_cell_for_cell(rows: list[tuple[str, str, str]]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.writer(file)
-    writer.writerow(["a", "b", "c"])
-    writer.writerows(rows)
-    table = read_csv(file.getvalue().encode())
-    assert list(zip(*table.values(), strict=True)) == rows
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_dialects(delimiter: str, encoding: str, newline: str) -> None:
-    text = newline.join(delimiter.join(row) for row in ("äb", "12", "34"))
-    table = read_csv(text.encode(encoding))
-    assert {name: column.tolist() for name, column in table.items()} == {
-        "ä": ["1", "3"],
-        "b": ["2", "4"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("content", "line", "word"),
-    [
-        (b"", None, "empty"),
-        (b" \n ", None, "empty"),
-        (b"a,b\n", None, "no rows"),
-        (b"a,b\n1,2,3\n", 2, "3 cells"),
-        (b'a,b\n1,2\n"3,4\n', 3, "CSV"),
-        (b"a,b\n1,\xff\n", 2, "UTF-8"),
-        (b"a,b\n1,2\n\x00,4\n", 3, "NUL"),
-        (b"a,a\n1,2\n", 1, "'a' 2 times"),
-    ],
-)
-def test_errors_name_the_line(content: bytes, line: int | None, word: str) -> None:
-    with pytest.raises(DataError, match=word) as caught:
-        read_csv(content)
-    assert caught.value.line == line
 
 
 def make_table() -> dict[str, list[object]]:

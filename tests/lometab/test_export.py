@@ -23,13 +23,14 @@ from onnx import TensorProto, helper
 import lometab
 from lometab import export, metrics
 from lometab.config import TrainConfig, from_preset
-from lometab.data import Schema, features, infer_schema, read_csv
+from lometab.data import Schema, features, infer_schema
 from lometab.ensemble import Ensemble, train_ensemble
 from lometab.errors import ExportMismatch
 from lometab.export import check_onnx, to_onnx
 from lometab.nn import LoMETab, compute_bins
 from lometab.predictor import Predictor
 from lometab.preprocessing import PERIODS, Feature, Preprocessor
+from lometab.tables import read_csv
 from lometab.train import Fit
 
 SMALL = TrainConfig(k=3, rank=2, n_blocks=2, d_block=16, n_bins=6, d_embedding=4)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lometab import cells
 from lometab.data import infer_schema
 from lometab.errors import DataError
 from lometab.splits import Parts, Split, split_rows
@@ -93,7 +94,13 @@ def test_given_split() -> None:
     ("y", "split", "columns", "word"),
     [
         (["1.5", "2.5"] * 5, Split(), {}, "train part would have 6 rows"),
-        (["a", "b"] * 20 + ["c"], Split(val=0.45, test=0.45), {}, "train part would"),
+        (["a", "b"] * 20, Split(val=0.45, test=0.45), {}, "train part would"),
+        (
+            ["a", "b"] * 20 + ["c", "c"],
+            Split(),
+            {},
+            "class 'c' of 'y' has 2 rows; each",
+        ),
         (["1.5", "2.5"] * 20, Split(kind="group", column="g"), {"g": ["a"] * 40}, "3"),
         (
             ["1.5", "2.5"] * 20,
@@ -118,8 +125,8 @@ def test_impossible_splits(
 
 def test_a_class_must_be_in_train() -> None:
     words = ["train"] * 30 + ["val"] * 5 + ["test"] * 5
-    y = ["a", "b"] * 15 + ["c"] + ["a"] * 9
-    with pytest.raises(DataError, match="class 'c' of 'y' has 1 row and none"):
+    y = ["a", "b"] * 15 + ["c"] * 3 + ["a"] * 7
+    with pytest.raises(DataError, match="class 'c' of 'y' has 3 rows and none"):
         make_parts(y, Split(kind="column", column="part"), part=words)
 
 
@@ -130,3 +137,23 @@ def test_settings_are_checked() -> None:
         Split(kind="time")
     with pytest.raises(ValueError, match="takes no column"):
         Split(column="x")
+
+
+def test_rows_without_a_target_are_in_no_part() -> None:
+    table = {
+        "x": [str(i / 7) for i in range(60)],
+        "when": [f"{i % 28 + 1}/12/2024" for i in range(60)],
+        "y": ["" if i % 6 == 0 else "ab"[i % 2] for i in range(60)],
+    }
+    for split in (Split(), Split(kind="time", column="when")):
+        schema = infer_schema(
+            table,
+            target="y",
+            reserved=[split.column] if split.column else [],
+            drop_missing_target=True,
+        )
+        parts = split_rows(table, schema, split)
+        rows = np.sort(np.concatenate([*parts.values()]))
+        assert rows.tolist() == [i for i in range(60) if i % 6]
+    times = cells.moments(table["when"], "when", format=schema.formats["when"])
+    assert times[parts["train"]].max() <= times[parts["test"]].min()

@@ -1,0 +1,463 @@
+"""What is in a table: the facts of every column, by a few passes of SQL over the file.
+
+The queries count; what a cell means is still for `lometab.cells` to say. Plain numbers
+are counted by DuckDB, whose reading of them is the same (a test compares); any other
+format is tried by `cells` itself, batch by batch.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lometab import cells
+from lometab.config import Task
+from lometab.data import (
+    Facts,
+    Float,
+    Verdict,
+    count_steps,
+    find_formats,
+    guess_task,
+    judge,
+    measure,
+)
+from lometab.errors import DataError
+from lometab.reading import Reading, ReadOptions
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+N_TOP = 10
+N_HEAD = 5
+_MAX_COUNTED = 10_000
+"""Texts are counted one by one up to so many distinct ones."""
+_MAX_LISTED = 1000
+"""The same for numbers."""
+_SAMPLED = 100_000
+"""Quantiles are taken of about so many rows."""
+_MEMORY = "128MB"
+_FORMATS = ("1,234.5", "1.234,5", "y-m-d", "d/m/y", "m/d/y")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnProfile:
+    name: str
+    verdict: Verdict
+    n_missing: int
+    missing_share: float
+    n_distinct: int
+    example: str | None
+    """The first cell that is there, among the first rows."""
+    range: tuple[float, float] | None = None
+    quantiles: dict[str, float] | None = None
+    top: tuple[tuple[str, int], ...] | None = None
+    """The most frequent texts with their counts."""
+
+    def to_dict(self) -> dict[str, Any]:
+        state = asdict(self)
+        verdict: dict[str, Any] = state.pop("verdict")
+        return {"name": self.name} | verdict | state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    columns: tuple[ColumnProfile, ...]
+    head: tuple[tuple[str | None, ...], ...]
+    """The first rows, as texts."""
+    warnings: tuple[str, ...]
+    suggestions: tuple[dict[str, str], ...]
+    """Targets and tasks that may be meant."""
+
+
+def profile_table(
+    path: Path, reading: Reading, options: ReadOptions | None = None
+) -> Profile:
+    """The profile of a table that `read_file` wrote."""
+    options = options or ReadOptions()
+    file = pq.ParquetFile(path)
+    with duckdb.connect(config={"memory_limit": _MEMORY, "threads": 2}) as database:
+        database.execute("SET preserve_insertion_order = false")
+        database.execute("SET enable_progress_bar = false")
+        table = _Table(database, file, path, options.missing)
+        columns = [
+            _describe(name, measured, example, options, reading)
+            for name, measured, example in zip(
+                reading.names, table.measure(), _examples(file, options), strict=True
+            )
+        ]
+        columns = _mark_copies(table, columns)
+    return Profile(
+        columns=tuple(columns),
+        head=_head(file),
+        warnings=(*reading.warnings, *_warn(columns)),
+        suggestions=tuple(_suggest(columns)),
+    )
+
+
+def _describe(
+    name: str,
+    measured: "_Measured",
+    example: str | None,
+    options: ReadOptions,
+    reading: Reading,
+) -> ColumnProfile:
+    number_format: str | None = options.number_format
+    if number_format is None and reading.delimiter is not None:
+        # A comma that also parts cells would have to be quoted in every number.
+        number_format = "1,234.5" if reading.delimiter.value == "," else "1.234,5"
+    verdict = judge(
+        name,
+        measured.facts,
+        number_format=number_format,
+        date_format=options.date_format,
+    )
+    facts = measured.facts
+    return ColumnProfile(
+        name=name,
+        verdict=verdict,
+        n_missing=facts.n_missing,
+        missing_share=round(facts.n_missing / facts.n_rows, 6),
+        n_distinct=facts.n_distinct,
+        example=example,
+        range=measured.range,
+        quantiles=measured.quantiles,
+        top=measured.top,
+    )
+
+
+def _mark_copies(table: "_Table", columns: list[ColumnProfile]) -> list[ColumnProfile]:
+    """Columns that say the same as an earlier one in every row are ignored."""
+    first: dict[Any, list[int]] = {}
+    marked = [*columns]
+    for i, column in enumerate(columns):
+        if column.verdict.kind == "ignore":
+            continue
+        sign = (column.n_missing, column.n_distinct, column.range, column.top)
+        for earlier in first.setdefault(sign, []):
+            if table.is_copy(i, earlier):
+                reason = f"it says the same as {columns[earlier].name!r} in every row"
+                verdict = Verdict(kind="ignore", looks_like="copy", reason=reason)
+                marked[i] = replace(column, verdict=verdict)
+                break
+        else:
+            first[sign].append(i)
+    return marked
+
+
+def _warn(columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    for column in columns:
+        verdict = column.verdict
+        if verdict.reason is not None:
+            yield f"column {column.name!r} is not used: {verdict.reason}"
+        elif verdict.note is not None:
+            yield f"column {column.name!r}: {verdict.note}"
+
+
+def _suggest(columns: Sequence[ColumnProfile]) -> Iterator[dict[str, str]]:
+    """Columns named as targets are, and the last one."""
+    usable = [c for c in columns if c.verdict.kind in ("numeric", "categorical")]
+    for column in usable:
+        is_named = column.name.lower() in _TARGETS
+        if is_named or column is usable[-1]:
+            why = "its name" if is_named else "it is the last column"
+            yield {"target": column.name, "task": _task(column), "why": why}
+
+
+_TARGETS = {"target", "label", "class", "y", "outcome", "response", "income", "price"}
+
+
+def _task(column: ColumnProfile) -> Task:
+    if column.verdict.kind == "categorical" or column.n_distinct == 2:
+        return "binary" if column.n_distinct == 2 else "multiclass"
+    if column.top is None or column.verdict.format is not None:
+        return "regression"
+    return guess_task([text for text, _ in column.top])
+
+
+def _head(file: pq.ParquetFile) -> tuple[tuple[str | None, ...], ...]:
+    batch = next(file.iter_batches(batch_size=N_HEAD))
+    columns = [
+        [_show(cell) for cell in column] for column in batch.to_pydict().values()
+    ]
+    return tuple(zip(*columns, strict=True))
+
+
+def _examples(file: pq.ParquetFile, options: ReadOptions) -> list[str | None]:
+    batch = next(file.iter_batches(batch_size=1000))
+    return [
+        next((_show(c) for c in column if cells.category(c, options.missing)), None)
+        for column in batch.to_pydict().values()
+    ]
+
+
+def _show(cell: object) -> str | None:
+    text = None if cell is None else str(cell)
+    return text if text is None or len(text) <= 200 else text[:197] + "..."
+
+
+# ----------------------------------------------------------------------------
+# The queries
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    facts: Facts
+    range: tuple[float, float] | None = None
+    quantiles: dict[str, float] | None = None
+    top: tuple[tuple[str, int], ...] | None = None
+
+
+class _Table:
+    """The columns c0, c1, ... of a Parquet file, for DuckDB and for Arrow.
+
+    One pass counts what is there and what of it is a number, without regard to blanks
+    around the cells. Columns of plain numbers are then described by a second pass; of
+    the others, the distinct texts are counted and read by `cells`, and those with too
+    many are read whole, batch by batch.
+    """
+
+    def __init__(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        file: pq.ParquetFile,
+        path: Path,
+        missing: Collection[str],
+    ) -> None:
+        self._database = database
+        self._file = file
+        self._source = f"read_parquet({_quoted(str(path))}, file_row_number = true)"
+        self._missing = frozenset(missing)
+        self._types = [field.type for field in file.schema_arrow]
+        self.n_rows: int = file.metadata.num_rows
+
+    def measure(self) -> list[_Measured]:
+        counted = self._ask([self._count(i) for i in range(len(self._types))])
+        described = self._ask(
+            [
+                self._describe_numbers(i) if _is_number(row) else None
+                for i, row in enumerate(counted)
+            ]
+        )
+        return [
+            self._measure(i, row, numbers)
+            for i, (row, numbers) in enumerate(zip(counted, described, strict=True))
+        ]
+
+    def is_copy(self, i: int, j: int) -> bool:
+        query = f"SELECT count(*) FILTER (c{i} IS DISTINCT FROM c{j})"
+        return bool(self._fetch(query)[0][0] == 0)
+
+    def _measure(self, i: int, row: Any, numbers: Any) -> _Measured:
+        if numbers is not None:
+            return self._measure_numbers(i, row, numbers)
+        kind = self._types[i]
+        if row["n_distinct"] <= _MAX_COUNTED:
+            measured = self._measure_texts(self._count_texts(i))
+        else:
+            measured = self._measure_batches(i)
+        if pa.types.is_timestamp(kind):
+            return replace(measured, facts=replace(measured.facts, formats=("y-m-d",)))
+        return measured
+
+    def _measure_numbers(self, i: int, row: Any, numbers: Any) -> _Measured:
+        n_missing = self.n_rows - row["present"]
+        top = None
+        n_distinct = min(row["n_distinct"], row["present"])
+        if n_distinct <= _MAX_LISTED:
+            counts = _merge(self._count_texts(i), self._missing)
+            n_distinct, top = len(counts), _top(counts)
+        is_whole = numbers["n_whole"] == row["present"]
+        is_counted = is_monotone = False
+        if is_whole and n_missing == 0 and n_distinct > 0.8 * self.n_rows:
+            is_counted, is_monotone = count_steps(self._read_numbers(i))
+            n_distinct = self.n_rows if is_counted else n_distinct
+        return _Measured(
+            facts=Facts(
+                n_rows=self.n_rows,
+                n_missing=n_missing,
+                n_distinct=n_distinct,
+                is_number=True,
+                is_whole=is_whole,
+                is_counted=is_counted,
+                is_monotone=is_monotone,
+            ),
+            range=_finite(numbers["low"], numbers["high"]),
+            quantiles=_name_quantiles(numbers["quantiles"]),
+            top=top,
+        )
+
+    def _measure_texts(self, counted: dict[Any, int]) -> _Measured:
+        """A column by its distinct cells, each with its count."""
+        counts = _merge(counted, self._missing)
+        facts = replace(
+            measure([*counted], self._missing),
+            n_rows=self.n_rows,
+            n_missing=self.n_rows - sum(counts.values()),
+            n_distinct=len(counts),
+        )
+        measured = _Measured(facts=facts, top=_top(counts))
+        if not facts.is_number or not counts:
+            return measured
+        values = cells.numbers([*counted], "", self._missing)
+        order = np.argsort(values)
+        weights = np.cumsum(np.array([*counted.values()])[order][: len(values)])
+        values = values[order][~np.isnan(values[order])]
+        places = np.searchsorted(
+            weights[: len(values)], np.array(QUANTILES) * weights[len(values) - 1]
+        )
+        # Every text is distinct here, but in the column it may come again.
+        is_counted = facts.is_counted and len(counts) == self.n_rows
+        return replace(
+            measured,
+            facts=replace(facts, is_counted=is_counted, is_monotone=False),
+            range=_finite(values[0], values[-1]),
+            quantiles=_name_quantiles(values[places].tolist()),
+        )
+
+    def _measure_batches(self, i: int) -> _Measured:
+        """A column of too many distinct texts to be counted one by one."""
+        n_missing, is_number = 0, True
+        formats: tuple[str, ...] = _FORMATS
+        low, high = np.inf, -np.inf
+        for values in self._batches(i):
+            texts = cells.texts(values, self._missing)
+            n_missing += texts.null_count if texts is not None else values.null_count
+            if formats:
+                formats = find_formats(values, self._missing, formats)
+            if is_number:
+                try:
+                    numbers = cells.numbers(values, "", self._missing)
+                except DataError:
+                    is_number = False
+                    continue
+                low = np.fmin(low, np.fmin.reduce(numbers))
+                high = np.fmax(high, np.fmax.reduce(numbers))
+        distinct = self._ask([self._count_trimmed(i)])[0]["n_distinct"]
+        facts = Facts(
+            n_rows=self.n_rows,
+            n_missing=n_missing,
+            n_distinct=min(distinct, self.n_rows - n_missing),
+            is_number=is_number,
+            formats=() if is_number else formats,
+        )
+        return _Measured(facts=facts, range=_finite(low, high) if is_number else None)
+
+    # SQL of one column
+
+    def _is_there(self, i: int) -> str:
+        kind = self._types[i]
+        if pa.types.is_floating(kind):  # NaN is missing
+            return f"c{i} IS NOT NULL AND NOT isnan(c{i})"
+        if not pa.types.is_string(kind):
+            return f"c{i} IS NOT NULL"
+        missing = ", ".join(_quoted(word) for word in sorted(self._missing))
+        return f"c{i} NOT IN ({missing})"
+
+    def _number(self, i: int) -> str:
+        """DuckDB reads a text as `cells.number` does, but takes 1_000 too."""
+        kind = self._types[i]
+        if pa.types.is_timestamp(kind) or pa.types.is_boolean(kind):
+            return "CAST(NULL AS DOUBLE)"
+        return f"TRY_CAST(c{i} AS DOUBLE)"
+
+    def _count(self, i: int) -> str:
+        there = self._is_there(i)
+        odd = "0"
+        if pa.types.is_string(self._types[i]):
+            odd = f"count(*) FILTER (contains(c{i}, '_'))"
+        return (
+            f"{{'present': count(*) FILTER ({there}), "
+            f"'n_numbers': count({self._number(i)}) FILTER ({there}), "
+            f"'n_odd': {odd}, "
+            f"'n_distinct': approx_count_distinct(c{i}) FILTER ({there})}}"
+        )
+
+    def _count_trimmed(self, i: int) -> str:
+        text = f"trim(c{i}, {_quoted(cells.BLANKS)})"
+        return f"{{'n_distinct': approx_count_distinct({text})}}"
+
+    def _describe_numbers(self, i: int) -> str:
+        there, number = self._is_there(i), self._number(i)
+        every = max(1, self.n_rows // _SAMPLED)
+        sampled = f"{there} AND file_row_number % {every} = 0 AND isfinite({number})"
+        return (
+            f"{{'low': min({number}) FILTER ({there}), "
+            f"'high': max({number}) FILTER ({there}), "
+            f"'n_whole': count(*) FILTER ({there} AND {number} = trunc({number})), "
+            f"'quantiles': quantile_cont({number}, {[*QUANTILES]}) FILTER ({sampled})}}"
+        )
+
+    def _ask(self, selected: list[str | None]) -> list[Any]:
+        """One row with a struct for each column; None where nothing is asked."""
+        found: list[Any] = [None] * len(selected)
+        asked = [i for i, expression in enumerate(selected) if expression is not None]
+        for start in range(0, len(asked), _AT_ONCE):
+            part = asked[start : start + _AT_ONCE]
+            query = "SELECT " + ", ".join(str(selected[i]) for i in part)
+            for i, answer in zip(part, self._fetch(query)[0], strict=True):
+                found[i] = answer
+        return found
+
+    def _fetch(self, query: str, rest: str = "") -> list[Any]:
+        return self._database.execute(f"{query} FROM {self._source} {rest}").fetchall()
+
+    # Arrow, where a cell has to be understood
+
+    def _batches(self, i: int) -> Iterator[pa.Array]:
+        for batch in self._file.iter_batches(batch_size=2**16, columns=[f"c{i}"]):
+            yield batch.column(0)
+
+    def _count_texts(self, i: int) -> dict[Any, int]:
+        """How often each cell comes."""
+        counts: Counter[Any] = Counter()
+        for values in self._batches(i):
+            found = values.value_counts()
+            cells_, numbers = found.field(0).to_pylist(), found.field(1).to_pylist()
+            counts.update(dict(zip(cells_, numbers, strict=True)))
+        return counts
+
+    def _read_numbers(self, i: int) -> Float:
+        parts = [cells.numbers(v, "", self._missing) for v in self._batches(i)]
+        return np.concatenate(parts)
+
+
+_AT_ONCE = 100
+"""Columns in one query: a thousand would take long to plan."""
+
+
+def _is_number(row: Any) -> bool:
+    return bool(row["n_numbers"] == row["present"] > 0 and row["n_odd"] == 0)
+
+
+def _merge(counted: dict[Any, int], missing: Collection[str]) -> dict[str, int]:
+    """Counts of categories from those of cells; `3` and `3.0` are one."""
+    counts: dict[str, int] = {}
+    for cell, count in counted.items():
+        text = cells.category(cell, missing)
+        if text:
+            counts[text] = counts.get(text, 0) + count
+    return counts
+
+
+def _top(counts: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple((_show(text) or "", count) for text, count in ranked[:N_TOP])
+
+
+def _finite(low: float, high: float) -> tuple[float, float] | None:
+    return (float(low), float(high)) if np.isfinite([low, high]).all() else None
+
+
+def _name_quantiles(values: Sequence[float] | None) -> dict[str, float] | None:
+    if values is None or not np.isfinite(values).all():
+        return None
+    return dict(zip(map(str, QUANTILES), values, strict=True))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

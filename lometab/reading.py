@@ -1,0 +1,893 @@
+"""From a file as people have it to a table as we keep it: Parquet, cell for cell.
+
+Everything about the file is detected, can be told instead, and is reported. Rows are
+never dropped or shifted: the table has as many rows as the file has records, or a
+DataError names the line.
+
+The texts of a CSV are kept as they are; what they mean is decided later, by whole
+columns. Columns of the table are called c0, c1, ... in the Parquet file, and by their
+own names in its metadata: a name such as `a.b` would mean something to Parquet.
+"""
+
+import codecs
+import csv
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from lometab import cells
+from lometab.errors import DataError, FileTooLarge, FileTypeError
+
+Encoding = Literal["utf-8", "utf-16", "windows-1252", "latin-1"]
+Delimiter = Literal[",", ";", "\t", "|"]
+Quote = Literal['"', "'", "none"]
+
+METADATA = b"lometab"
+"""The key of the columns' names in the metadata of the Parquet file."""
+_BLOCK = 2**22
+_SAMPLE = 2**18
+_PARSED = 2**23  # a record must fit into this
+csv.field_size_limit(sys.maxsize)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How a file is to be read; what is None is detected."""
+
+    # Read by pydantic where a request body holds this class: unknown keys are errors.
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    encoding: Encoding | None = None
+    """How its bytes spell characters."""
+    delimiter: Delimiter | None = None
+    """What stands between the cells of a line."""
+    quote: Quote | None = None
+    """What stands around cells that hold delimiters or newlines; doubled inside."""
+    header: bool | None = None
+    """Whether the first line names the columns."""
+    number_format: cells.NumberFormat | None = None
+    """How numbers are written that are not plain."""
+    date_format: Literal["d/m/y", "m/d/y"] | None = None
+    """How dates are written that are not in ISO 8601."""
+    missing_values: tuple[str, ...] | None = None
+    """Texts that mean missing, instead of the usual ones; the empty text always
+    does."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        if self.missing_values is None:
+            return cells.MISSING
+        return ("", *self.missing_values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guess:
+    """Something about a file, and how sure it is: 1 is told, or beyond doubt."""
+
+    value: Any
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a file turned out to be."""
+
+    format: Literal["csv", "parquet", "arrow"]
+    compression: Literal["gzip", "zstd"] | None
+    names: tuple[str, ...]
+    n_rows: int
+    encoding: Guess | None = None
+    delimiter: Guess | None = None
+    quote: Guess | None = None
+    header: Guess | None = None
+    first_line: int | None = None
+    """The line of the first row, if then each row has a line of its own."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class _Limits:
+    max_bytes: int
+    max_columns: int
+
+
+def read_file(
+    source: Path,
+    destination: Path | IO[bytes],
+    options: ReadOptions | None = None,
+    *,
+    scratch: Path | None = None,
+    max_bytes: int = sys.maxsize,
+    max_columns: int = 10_000,
+) -> Reading:
+    """Write the table in a CSV, Parquet or Arrow file, packed or not, as Parquet.
+
+    Args:
+        scratch: a folder for what is unpacked or decoded; the source's own if None.
+        max_bytes: how large the file may be once unpacked.
+    """
+    options = options or ReadOptions()
+    limits = _Limits(max_bytes, max_columns)
+    scratch = scratch or source.parent
+    compression = _find_compression(source)
+    if compression is not None:
+        source = _unpack(source, scratch / "unpacked", compression, max_bytes)
+    kind = _find_format(source)
+    if kind == "csv":
+        return _read_csv(source, destination, options, compression, scratch, limits)
+    return _read_arrow(source, destination, kind, compression, limits)
+
+
+# ----------------------------------------------------------------------------
+# What kind of file it is
+
+
+def _start(path: Path, size: int = 8) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
+
+
+def _find_compression(path: Path) -> Literal["gzip", "zstd"] | None:
+    start = _start(path)
+    if start.startswith(b"\x1f\x8b"):
+        return "gzip"
+    return "zstd" if start.startswith(b"\x28\xb5\x2f\xfd") else None
+
+
+def _unpack(source: Path, target: Path, compression: str, max_bytes: int) -> Path:
+    n_bytes = 0
+    try:
+        with (
+            pa.OSFile(str(source)) as packed,
+            pa.CompressedInputStream(packed, compression) as stream,
+            target.open("wb") as file,
+        ):
+            while block := stream.read(_BLOCK):
+                n_bytes += len(block)
+                if n_bytes > max_bytes:
+                    raise FileTooLarge(
+                        f"the file unpacks to more than the {max_bytes} bytes taken "
+                        "here"
+                    )
+                file.write(block)
+    except OSError as error:
+        raise DataError(
+            f"the {compression} file cannot be unpacked, so it is damaged or cut "
+            f"short: {_clip(str(error))}"
+        ) from None
+    return target
+
+
+def _find_format(path: Path) -> Literal["csv", "parquet", "arrow"]:
+    start = _start(path)
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    if start.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+        return "arrow"
+    for magic, what in _OTHERS.items():
+        if start.startswith(magic):
+            raise FileTypeError(
+                f"this is {what}; CSV, Parquet and Arrow are read, plain or packed "
+                "with gzip or zstd"
+            )
+    return "csv"
+
+
+_OTHERS = {
+    b"PK\x03\x04": "a zip file or an Excel workbook (save the sheet as CSV)",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (save the sheet as CSV)",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ": "an xz file",
+    b"7z\xbc\xaf": "a 7-zip file",
+    b"%PDF": "a PDF",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"SQLite f": "a SQLite database",
+    b"\x89HDF": "an HDF5 file",
+    b"ORC": "an ORC file",
+    b"Obj\x01": "an Avro file",
+    b"\xff\xfe\x00\x00": "text in UTF-32 (save it as UTF-8)",
+}
+
+
+# ----------------------------------------------------------------------------
+# CSV
+
+
+def _read_csv(
+    source: Path,
+    destination: Path | IO[bytes],
+    options: ReadOptions,
+    compression: Literal["gzip", "zstd"] | None,
+    scratch: Path,
+    limits: _Limits,
+) -> Reading:
+    encoding = _find_encoding(source, options.encoding)
+    if encoding.value not in ("utf-8", None):
+        source = _decode(source, scratch / "decoded", encoding.value, limits.max_bytes)
+    sample = _sample(source)
+    if not sample.strip():
+        raise DataError("the file is empty; a CSV with a header line is needed")
+    if options.quote is not None:
+        quote = Guess(value=options.quote, confidence=1.0)
+    else:
+        quote = Guess(value='"', confidence=1.0)
+    delimiter = _find_delimiter(sample, options.delimiter, quote.value)
+    scan = _scan(source, delimiter.value, quote.value)
+    if scan.bad_quote is not None and options.quote is None and not scan.has_quoted:
+        quote = Guess(value="none", confidence=0.9)  # inches, not quotes
+        delimiter = _find_delimiter(sample, options.delimiter, quote.value)
+        scan = _scan(source, delimiter.value, quote.value)
+    _refuse(source, scan)
+    if encoding.value is None:
+        is_told = options.encoding is not None
+        if scan.bad_utf8 is None:
+            encoding = Guess(value="utf-8", confidence=1.0)
+        elif is_told:
+            raise _at(source, scan.bad_utf8, "is not UTF-8 text; say its `encoding`")
+        else:
+            encoding = Guess(value="windows-1252", confidence=0.8)
+            source = _decode(
+                source, scratch / "decoded", "windows-1252", limits.max_bytes
+            )
+            sample = _sample(source)
+    records = _records(sample, delimiter.value, quote.value)
+    header = _find_header(records, options.header)
+    names, warnings = _name_columns(records, bool(header.value))
+    if len(names) > limits.max_columns:
+        raise FileTooLarge(
+            f"the file has {len(names)} columns where {limits.max_columns} are taken"
+        )
+    if encoding.confidence < 1:
+        warnings.append(
+            f"the file is not UTF-8 and was read as {encoding.value}; say its "
+            "`encoding` if letters are wrong"
+        )
+    if scan.n_blank:
+        warnings.append(f"{scan.n_blank} blank lines were passed over")
+    start = scan.first_end if header.value else 0
+    dialect = _Dialect(delimiter.value, quote.value, bool(header.value))
+    n_rows = _parse(source, destination, names, dialect, start)
+    n_records = scan.n_records - bool(header.value)
+    if n_rows != n_records:
+        raise DataError(
+            f"the file has {n_records} records, of which {n_rows} could be read; "
+            "please report this with the file"
+        )
+    if n_rows == 0:
+        raise DataError("the file has a header but no rows")
+    has_lines = scan.n_blank == 0 and not scan.has_long_records
+    return Reading(
+        format="csv",
+        compression=compression,
+        names=tuple(names),
+        n_rows=n_rows,
+        encoding=encoding,
+        delimiter=delimiter,
+        quote=quote,
+        header=header,
+        first_line=(2 if header.value else 1) if has_lines else None,
+        warnings=tuple(warnings),
+    )
+
+
+@dataclass
+class _Dialect:
+    delimiter: str
+    quote: str
+    header: bool
+
+    def reader(self, lines: Iterable[str]) -> Any:
+        if self.quote == "none":
+            return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote)
+
+
+# Encoding
+
+
+def _find_encoding(path: Path, told: Encoding | None) -> Guess:
+    """The encoding if its first bytes or the caller tell; else of value None."""
+    start = _start(path, 2**16)
+    marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if told is not None and told != "utf-8":
+        if told == "utf-16" and not marked:
+            return Guess(value=_find_utf16(start) or "utf-16-le", confidence=1.0)
+        return Guess(value=told, confidence=1.0)
+    if told is None and marked:
+        return Guess(value="utf-16", confidence=1.0)
+    if told is None and (found := _find_utf16(start)):
+        return Guess(value=found, confidence=0.9)
+    return Guess(value=None, confidence=1.0)
+
+
+def _find_utf16(start: bytes) -> str | None:
+    """UTF-16 without a mark: every second byte of plain text is then zero."""
+    zeros = np.frombuffer(start[: len(start) // 2 * 2], np.uint8).reshape(-1, 2) == 0
+    if len(zeros) == 0:
+        return None
+    first, second = zeros.mean(axis=0)
+    if second > 0.4 and first == 0:
+        return "utf-16-le"
+    return "utf-16-be" if first > 0.4 and second == 0 else None
+
+
+def _decode(source: Path, target: Path, encoding: str, max_bytes: int) -> Path:
+    """The same text in UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    n_lines = n_bytes = 0
+    with source.open("rb") as file, target.open("wb") as written:
+        for block in _blocks(file):
+            try:
+                text = decoder.decode(block, final=len(block) < _BLOCK)
+            except UnicodeDecodeError as error:
+                before = block[: error.start].decode(encoding, "ignore")
+                line = n_lines + before.count("\n") + 1
+                raise DataError(
+                    f"line {line} is not {encoding} text; say its `encoding`, or save "
+                    "the file as CSV in UTF-8",
+                    line=line,
+                ) from None
+            n_lines += text.count("\n")
+            content = text.encode("utf-8", "surrogatepass")
+            n_bytes += len(content)
+            if n_bytes > max_bytes:
+                raise FileTooLarge(
+                    f"the file is larger than {max_bytes} bytes in UTF-8"
+                )
+            written.write(content)
+    return target
+
+
+def _sample(path: Path) -> str:
+    """The beginning of the text, up to the end of a line."""
+    start = _start(path, _SAMPLE)
+    is_whole = len(start) < _SAMPLE
+    text = start.decode("utf-8", "replace").removeprefix("\ufeff")
+    if is_whole:
+        return text
+    cut = max(text.rfind("\n"), text.rfind("\r"))
+    return text[: cut + 1] if cut > 0 else text
+
+
+# Delimiter, header, names
+
+
+def _records(sample: str, delimiter: str, quote: str, count: int = 1000) -> list[Any]:
+    """The first records; the last one, which may be cut, if there are no others."""
+    lines = io.StringIO(sample, newline="")
+    reader = _Dialect(delimiter, quote, False).reader(lines)
+    records: list[Any] = []
+    try:
+        for record in reader:
+            if record:
+                records.append(record)
+            if len(records) == count:
+                return records
+    except csv.Error:  # a lone carriage return; whoever parses it will say where
+        pass
+    is_cut = len(sample) >= _SAMPLE // 2 and len(records) > 1
+    return records[:-1] if is_cut else records
+
+
+def _find_delimiter(sample: str, told: str | None, quote: str) -> Guess:
+    """The one that cuts most lines into the same number of cells, at least two."""
+    if told is not None:
+        return Guess(value=told, confidence=1.0)
+    ranked = []
+    for delimiter in get_args(Delimiter):
+        records = _records(sample, delimiter, quote)
+        if not records:
+            continue
+        width, count = Counter(map(len, records)).most_common(1)[0]
+        share = count / len(records) if width > 1 else 0.0
+        texts = [cell for record in records[:100] for cell in record]
+        clean = sum(not set(text) & set(",;\t|") for text in texts) / len(texts)
+        numeric = sum(_looks_numeric(text) for text in texts) / len(texts)
+        ranked.append((round(share, 2), round(numeric, 2), round(clean, 2), delimiter))
+    ranked.sort(reverse=True)
+    if not ranked or ranked[0][0] == 0:
+        return Guess(value=",", confidence=0.5)
+    best, second = ranked[0], ranked[1]
+    doubt = 0.3 if second[0] > 0.9 * best[0] else 0.0
+    return Guess(value=best[-1], confidence=round(max(0.1, best[0] - doubt), 2))
+
+
+def _looks_numeric(text: str) -> bool:
+    for style in get_args(cells.NumberFormat):
+        try:
+            cells.number(text, (), style)
+            return True
+        except ValueError:
+            continue
+    return False
+
+
+def _looks_typed(text: str) -> bool:
+    """Whether it is a number or a date, as names of columns are not."""
+    if _looks_numeric(text):
+        return True
+    for style in get_args(cells.MomentFormat):
+        try:
+            cells.moment(text, (), style)
+            return True
+        except ValueError:
+            continue
+    return False
+
+
+def _find_header(records: list[list[str]], told: bool | None) -> Guess:
+    if told is not None:
+        return Guess(value=told, confidence=1.0)
+    first, body = records[0], records[1:101]
+    if not body:
+        return Guess(value=True, confidence=0.5)
+    width = _width(body, len(first))
+    if len(first) == width - 1:
+        return Guess(value=True, confidence=0.9)  # names without that of the index
+    present = [cell for cell in first if cell.strip(cells.BLANKS) not in cells.MISSING]
+    if any(_looks_typed(cell) for cell in present):
+        return Guess(value=False, confidence=0.8)
+    columns = [
+        [row[i] for row in body if i < len(row) and row[i] not in cells.MISSING]
+        for i in range(len(first))
+    ]
+    if any(column and all(map(_looks_typed, column)) for column in columns):
+        return Guess(value=True, confidence=0.99)
+    returning = sum(cell in column for cell, column in zip(first, columns, strict=True))
+    if returning > len(first) / 2:
+        return Guess(value=False, confidence=0.7)  # the first line is like the others
+    return Guess(value=True, confidence=0.7)
+
+
+def _name_columns(
+    records: list[list[str]], has_header: bool
+) -> tuple[list[str], list[str]]:
+    """The names of the columns, and what had to be done to them."""
+    body = records[1:] if has_header else records
+    first = records[0]
+    width = _width(body, len(first))
+    if not has_header:
+        return [f"column_{i}" for i in range(1, width + 1)], []
+    names = [name.strip(cells.BLANKS) for name in first]
+    warnings = []
+    rows = [row for row in body if len(row) == width]
+    if len(names) == width - 1 and all(not row[-1].strip() for row in rows):
+        names.append("")
+        warnings.append("every line ends with a delimiter")
+    elif len(names) == width - 1 and 1 < len(rows) == len({row[0] for row in rows}):
+        names.insert(0, "")
+        warnings.append("the header has no name for the first column, as R writes it")
+    elif len(names) == width + 1 and not names[-1]:
+        names.pop()
+        warnings.append("the header ends with a delimiter")
+    elif len(names) != width:
+        raise DataError(
+            f"the header has {len(names)} cells where the lines below have {width}: "
+            f"{_clip(' | '.join(first))}",
+            line=1,
+        )
+    return _distinguish(names, warnings), warnings
+
+
+def _width(records: list[list[str]], preferred: int) -> int:
+    """How many cells most records have; of several widths as frequent, the one
+    preferred."""
+    counts = Counter(map(len, records))
+    return max(counts, key=lambda w: (counts[w], w == preferred), default=preferred)
+
+
+def _distinguish(names: list[str], warnings: list[str]) -> list[str]:
+    """Names for columns that have none or another's."""
+    given = set(names)
+    distinct: list[str] = []
+    for i, name in enumerate(names, start=1):
+        wanted = name or f"column_{i}"
+        new, count = wanted, 1
+        while new in distinct or (new != name and new in given):
+            count += 1
+            new = f"{wanted}_{count}"
+        if new != name:
+            was = f"another column {name!r}" if name else f"column {i} without a name"
+            warnings.append(f"{was} is called {new!r}")
+        distinct.append(new)
+    return distinct
+
+
+# The scan: what must be true of the whole file before it is parsed
+
+
+@dataclass
+class _Scan:
+    """Counts of a file, and the places of what is wrong with it."""
+
+    n_records: int = 0
+    n_blank: int = 0
+    first_end: int = 0
+    """Where the first record ends, its newline included."""
+    has_quoted: bool = False
+    """Whether any cell begins with a quote."""
+    has_long_records: bool = False
+    """Whether a record goes on over several lines."""
+    nul: int | None = None
+    bad_utf8: int | None = None
+    bad_quote: int | None = None
+    """A quote that is neither around a cell nor doubled inside one."""
+    open_quote: int | None = None
+    """The last quote, if it opens a cell that nothing closes."""
+    lone_return: int | None = None
+    """A carriage return that ends a line by itself."""
+    has_newlines: bool = False
+    """Whether other lines end otherwise."""
+
+
+def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
+    """Read all bytes once. Delimiters, quotes and newlines are ASCII, and so cannot be
+    part of another character."""
+    scan = _Scan()
+    check = codecs.getincrementaldecoder("utf-8")()
+    around = np.zeros(256, dtype=bool)
+    around[[*b"\r\n", ord(delimiter)]] = True
+    mark = None if quote == "none" else ord(quote)
+    position = n_quotes = 0  # before the block
+    start = 0  # of the current record
+    before = ord("\n")  # the byte before the block
+    with path.open("rb") as file:
+        if file.read(3) == codecs.BOM_UTF8:
+            start = position = 3
+        file.seek(position)
+        for block in _whole_blocks(file, mark):
+            if scan.bad_utf8 is None:
+                try:
+                    check.decode(block)
+                except UnicodeDecodeError as error:
+                    scan.bad_utf8 = position + max(0, error.start)
+            if scan.nul is None and b"\0" in block:
+                scan.nul = position + block.index(b"\0")
+            content = np.frombuffer(block, np.uint8)
+            quotes = _none
+            if mark is not None and block.find(mark) >= 0:
+                quotes = np.flatnonzero(content == mark)
+                _check_quotes(scan, content, quotes, n_quotes, position, before, around)
+            ends = np.flatnonzero(content == 10)
+            if b"\r" in block:
+                returns = np.flatnonzero(content == 13)
+                following = np.append(content, np.uint8(0))[returns + 1]
+                ends = np.union1d(ends, returns[following != 10])
+            inside = (n_quotes + np.searchsorted(quotes, ends)) % 2 == 1
+            scan.has_long_records |= bool(inside.any())
+            ends = ends[~inside]
+            is_newline = content[ends] == 10
+            scan.has_newlines |= bool(is_newline.any())
+            if scan.lone_return is None and not is_newline.all():
+                scan.lone_return = position + int(ends[np.argmin(is_newline)])
+            starts = np.append(start, position + ends[:-1] + 1)[: len(ends)]
+            is_crlf = is_newline & (np.where(ends > 0, content[ends - 1], before) == 13)
+            is_blank = position + ends - is_crlf <= starts
+            if scan.n_records == 0 and not is_blank.all():
+                scan.first_end = position + int(ends[np.argmin(is_blank)]) + 1
+            scan.n_records += int((~is_blank).sum())
+            scan.n_blank += int(is_blank.sum())
+            if len(ends):
+                start = position + int(ends[-1]) + 1
+            position += len(block)
+            n_quotes += len(quotes)
+            before = block[-1]
+    if scan.bad_utf8 is None:
+        try:
+            check.decode(b"", final=True)
+        except UnicodeDecodeError:
+            scan.bad_utf8 = position
+    if start < position:  # the last record has no newline
+        scan.n_records += 1
+        scan.first_end = scan.first_end or position
+    if n_quotes % 2 == 0:
+        scan.open_quote = None
+    return scan
+
+
+_none = np.empty(0, dtype=np.intp)
+
+
+def _check_quotes(
+    scan: _Scan,
+    content: Any,
+    quotes: Any,
+    n_before: int,
+    position: int,
+    before: int,
+    around: Any,
+) -> None:
+    """An opening quote follows a delimiter or a newline, and a closing one precedes
+    one; or it is half of a doubled one."""
+    padded = np.concatenate([[before], content, [10]]).astype(np.uint8)
+    is_opening = (n_before + np.arange(len(quotes))) % 2 == 0
+    opening, closing = quotes[is_opening], quotes[~is_opening]
+    mark = content[quotes[0]]
+    begins = around[padded[opening]]
+    is_fine = np.empty(len(quotes), dtype=bool)
+    is_fine[is_opening] = begins | (padded[opening] == mark)
+    after = padded[closing + 2]
+    is_fine[~is_opening] = around[after] | (after == mark)
+    scan.has_quoted |= bool(begins.any())
+    if len(opening):
+        scan.open_quote = position + int(opening[-1])
+    if scan.bad_quote is None and not is_fine.all():
+        scan.bad_quote = position + int(quotes[np.argmin(is_fine)])
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: file.read(_BLOCK), b"")
+
+
+def _whole_blocks(file: IO[bytes], mark: int | None) -> Iterator[bytes]:
+    """Blocks that end neither in a quote nor in a carriage return, except the last."""
+    for block in _blocks(file):
+        while block[-1] in (13, mark) and (more := file.read(1)):
+            block += more
+        yield block
+
+
+def _refuse(path: Path, scan: _Scan) -> None:
+    if scan.nul is not None:
+        raise _at(path, scan.nul, "holds a NUL byte, so this is no text file")
+    if scan.bad_quote is not None:
+        raise _at(
+            path,
+            scan.bad_quote,
+            "has a quote inside a cell; write it twice and put quotes around the cell, "
+            'or say `"quote": "none"` if quotes are nothing but characters',
+        )
+    if scan.open_quote is not None:
+        raise _at(path, scan.open_quote, "opens a quote that nothing closes")
+    if scan.lone_return is not None and scan.has_newlines:
+        raise _at(
+            path,
+            scan.lone_return,
+            "has a carriage return inside a cell; put quotes around the cell",
+        )
+
+
+def _at(path: Path, offset: int, what: str) -> DataError:
+    """The error about the line in which a byte is, with that line's text."""
+    line, start, position = 1, 0, 0
+    with path.open("rb") as file:
+        for block in _blocks(file):
+            block = block[: offset - position]
+            line += block.count(b"\n")
+            if b"\n" in block:
+                start = position + block.rindex(b"\n") + 1
+            position += len(block)
+            if position >= offset:
+                break
+        file.seek(start)
+        text = file.read(400).split(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+    return DataError(f"line {line} {what}: {_clip(text)}", line=line)
+
+
+# The parser
+
+
+def _parse(
+    path: Path,
+    destination: Path | IO[bytes],
+    names: list[str],
+    dialect: _Dialect,
+    start: int,
+) -> int:
+    """Write all records after the start; the number of them."""
+    keys = _keys(names)
+    options = {
+        "read_options": pa.csv.ReadOptions(column_names=keys, block_size=_PARSED),
+        "parse_options": pa.csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=False if dialect.quote == "none" else dialect.quote,
+            newlines_in_values=dialect.quote != "none",
+        ),
+        "convert_options": pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(keys, pa.string()), strings_can_be_null=False
+        ),
+    }
+    with pa.OSFile(str(path)) as file:
+        file.seek(start)
+        if start >= file.size():
+            return 0
+        try:
+            batches = pa.csv.open_csv(file, **options)
+            return _write(destination, names, batches)
+        except pa.ArrowInvalid as error:
+            raise _explain(path, len(names), dialect) or DataError(
+                f"the file cannot be read as CSV: {_clip(str(error), 300)}"
+            ) from None
+
+
+def _explain(path: Path, width: int, dialect: _Dialect) -> DataError | None:
+    """The first record that does not have as many cells as it should."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        reader = dialect.reader(file)
+        line = 1
+        is_first = dialect.header
+        try:
+            for record in reader:
+                if record and len(record) != width and not is_first:
+                    text = _clip(dialect.delimiter.join(record))
+                    cells_ = "1 cell" if len(record) == 1 else f"{len(record)} cells"
+                    return DataError(
+                        f"line {line} has {cells_} where {width} are expected: {text}",
+                        line=line,
+                    )
+                if record:
+                    is_first = False
+                line = reader.line_num + 1
+        except csv.Error as error:
+            return DataError(f"line {line} cannot be read: {error}", line=line)
+    return None
+
+
+def _clip(text: str, length: int = 80) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+# ----------------------------------------------------------------------------
+# Parquet and Arrow in, Parquet out
+
+
+def _read_arrow(
+    source: Path,
+    destination: Path | IO[bytes],
+    kind: Literal["parquet", "arrow"],
+    compression: Literal["gzip", "zstd"] | None,
+    limits: _Limits,
+) -> Reading:
+    try:
+        with pa.OSFile(str(source)) as file:
+            schema, batches = _open_parquet(file) if kind == "parquet" else _open(file)
+            if len(schema) > limits.max_columns:
+                raise FileTooLarge(
+                    f"the file has {len(schema)} columns where {limits.max_columns} "
+                    "are taken"
+                )
+            if len(schema) == 0:
+                raise DataError("the file has no columns")
+            types = [_plain(field.type, field.name) for field in schema]
+            warnings: list[str] = []
+            names = _distinguish(
+                [name.strip(cells.BLANKS) for name in schema.names], warnings
+            )
+            n_rows = _write(
+                destination, names, _normalise(batches, names, types, limits)
+            )
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
+            f"the file cannot be read as {kind.capitalize()}, so it is damaged or cut "
+            f"short: {_clip(str(error), 200)}"
+        ) from None
+    if n_rows == 0:
+        raise DataError("the file has columns but no rows")
+    return Reading(
+        format=kind,
+        compression=compression,
+        names=tuple(names),
+        n_rows=n_rows,
+        warnings=tuple(warnings),
+    )
+
+
+def _open_parquet(file: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    opened = pq.ParquetFile(file)
+    schema = opened.schema_arrow
+    # Kept encoded: a text of a megabyte in a million rows is one megabyte then.
+    texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
+    texts += [f.name for f in schema if pa.types.is_string(f.type)]
+    opened = pq.ParquetFile(file, read_dictionary=texts)
+    return schema, opened.iter_batches(batch_size=2**16)
+
+
+def _open(file: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if file.read(6) == b"ARROW1":
+        opened = pa.ipc.open_file(file)
+        n_batches = opened.num_record_batches
+        return opened.schema, (opened.get_batch(i) for i in range(n_batches))
+    file.seek(0)
+    stream = pa.ipc.open_stream(file)
+    return stream.schema, stream
+
+
+def _plain(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type in which a column is kept."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type, name)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return pa.int64()
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or kind == pa.uint64():
+        return pa.float64()
+    if pa.types.is_boolean(kind):
+        return pa.bool_()
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+        return pa.string()
+    raise DataError(
+        f"column {name!r} holds {kind}; numbers, texts, booleans and dates are read",
+        column=name,
+    )
+
+
+def _normalise(
+    batches: Iterable[pa.RecordBatch],
+    names: list[str],
+    types: list[pa.DataType],
+    limits: _Limits,
+) -> Iterator[pa.RecordBatch]:
+    n_bytes = 0
+    for batch in batches:
+        columns = []
+        for column, kind in zip(batch.columns, types, strict=True):
+            n_bytes += _unpacked_size(column)
+            if n_bytes > limits.max_bytes:
+                raise FileTooLarge(
+                    f"the file unpacks to more than the {limits.max_bytes} bytes taken "
+                    "here"
+                )
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            columns.append(column.cast(kind, safe=False))
+        yield pa.record_batch(columns, names=_keys(names))
+
+
+def _unpacked_size(column: pa.Array) -> int:
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.binary_length(column.dictionary.cast(pa.large_string()))
+        return int(pc.sum(lengths.take(column.indices)).as_py() or 0)
+    return int(column.nbytes)
+
+
+def _keys(names: list[str]) -> list[str]:
+    return [f"c{i}" for i in range(len(names))]
+
+
+def _write(
+    destination: Path | IO[bytes], names: list[str], batches: Iterable[pa.RecordBatch]
+) -> int:
+    """Write batches as Parquet; the number of rows."""
+    writer = None
+    n_rows = 0
+    metadata = {METADATA: json.dumps({"names": names}).encode()}
+    try:
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if writer is None:
+                schema = batch.schema.with_metadata(metadata)
+                writer = pq.ParquetWriter(
+                    destination,
+                    schema,
+                    compression="zstd",
+                    use_dictionary=_repeating(batch),
+                )
+            writer.write_batch(batch)
+            n_rows += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return n_rows
+
+
+def _repeating(batch: pa.RecordBatch) -> list[str]:
+    """The columns that are worth a dictionary, by their first rows."""
+    return [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if len(column[:1000].unique()) < 0.5 * min(len(column), 1000)
+    ]
