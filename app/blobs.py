@@ -3,7 +3,7 @@
 import hashlib
 import io
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -48,22 +48,69 @@ def store_bytes(workspace_id: str, content: bytes) -> str:
 
 def chunks(workspace_id: str, sha256: str) -> Iterator[bytes]:
     """The bytes of a blob, chunk by chunk."""
+    size = _find_size(workspace_id, sha256)
+    for index in range(-(-size // CHUNK_BYTES)):
+        yield _read_chunk(workspace_id, sha256, index)
+
+
+class BlobFile(io.RawIOBase):
+    """A blob to be read from any place; no more of it is fetched than is asked for."""
+
+    def __init__(self, workspace_id: str, sha256: str) -> None:
+        self._key = (workspace_id, sha256)
+        self._size = _find_size(*self._key)
+        self._position = 0
+        self._index, self._chunk = -1, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}
+        self._position = start[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """As much as was asked for, unless the blob ends before."""
+        view = memoryview(buffer).cast("B")
+        n_read = 0
+        while n_read < len(view) and self._position < self._size:
+            index, offset = divmod(self._position, CHUNK_BYTES)
+            if index != self._index:
+                self._chunk, self._index = _read_chunk(*self._key, index), index
+            part = self._chunk[offset : offset + len(view) - n_read]
+            view[n_read : n_read + len(part)] = part
+            n_read += len(part)
+            self._position += len(part)
+        return n_read
+
+
+def _find_size(workspace_id: str, sha256: str) -> int:
     with db.reading() as session:
         blob = session.get(Blob, (workspace_id, sha256))
     if blob is None:
         raise KeyError(f"no blob {sha256} in workspace {workspace_id!r}")
-    for index in range(-(-blob.size // CHUNK_BYTES)):
-        with db.reading() as session:
-            content = session.scalar(
-                sa.select(BlobChunk.content).where(
-                    BlobChunk.workspace_id == workspace_id,
-                    BlobChunk.sha256 == sha256,
-                    BlobChunk.index == index,
-                )
+    return blob.size
+
+
+def _read_chunk(workspace_id: str, sha256: str, index: int) -> bytes:
+    with db.reading() as session:
+        content = session.scalar(
+            sa.select(BlobChunk.content).where(
+                BlobChunk.workspace_id == workspace_id,
+                BlobChunk.sha256 == sha256,
+                BlobChunk.index == index,
             )
-        if content is None:
-            raise KeyError(f"blob {sha256} was deleted while it was read")
-        yield content
+        )
+    if content is None:
+        raise KeyError(f"blob {sha256} was deleted while it was read")
+    return content
 
 
 def read(workspace_id: str, sha256: str) -> bytes:
@@ -80,7 +127,8 @@ def remove_unused(session: Session, workspace_id: str, sha256: str) -> bool:
         sa.select(
             sa.or_(
                 sa.exists().where(
-                    Dataset.workspace_id == workspace_id, Dataset.sha256 == sha256
+                    Dataset.workspace_id == workspace_id,
+                    Dataset.table_sha256 == sha256,
                 ),
                 sa.exists().where(
                     TrainedModel.workspace_id == workspace_id,

@@ -15,7 +15,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from app.request_id import HEADER
-from lometab.errors import DataError, LoMETabError, suggest
+from lometab.errors import (
+    DataError,
+    FileTooLarge,
+    FileTypeError,
+    LoMETabError,
+    suggest,
+)
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +122,12 @@ class TooLarge(AppError):
     status, code = 413, "too_large"
 
 
+class NotAcceptable(AppError):
+    """The answer cannot be given in a media type that `Accept` allows."""
+
+    status, code = 406, "not_acceptable"
+
+
 class UnsupportedMediaType(AppError):
     """The content type of the request is not one this route reads."""
 
@@ -162,6 +174,15 @@ class Unavailable(AppError):
     """The database is out of reach; ask again after `Retry-After` seconds."""
 
     status, code = 503, "unavailable"
+
+
+class Overloaded(AppError):
+    """More is asked than can be answered; ask again after `Retry-After` seconds."""
+
+    status, code = 503, "overloaded"
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"Retry-After": "1"})
 
 
 JOB_FAILURES = {
@@ -287,7 +308,9 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(DataError)
     def handle_data_error(_: Request, error: DataError) -> JSONResponse:
-        return problem(BadData(str(error), column=error.column, line=error.line))
+        kinds = {FileTooLarge: TooLarge, FileTypeError: UnsupportedMediaType}
+        kind: type[AppError] = kinds.get(type(error), BadData)
+        return problem(kind(str(error), column=error.column, line=error.line))
 
     @app.exception_handler(LoMETabError)
     def handle_library_error(_: Request, error: LoMETabError) -> JSONResponse:

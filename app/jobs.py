@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import blobs, db
-from app.models import HELD, Event, Job, Report, TrainedModel, Worker, new_id
+from app.models import HELD, Attempt, Event, Job, Report, TrainedModel, Worker, new_id
 
 _UNCLAIMED: dict[str, Any] = {
     "phase": None,
@@ -81,6 +81,15 @@ def claim(
         .execution_options(populate_existing=True)
     )
     if job is not None:
+        session.add(
+            Attempt(
+                job_id=job.id,
+                number=job.attempt,
+                workspace_id=job.workspace_id,
+                owner=owner,
+                claimed_at=moment,
+            )
+        )
         happening = ("running", {"attempt": job.attempt, "worker": owner})
         _record(session, job.id, job.workspace_id, job.event_seq, [happening])
     session.commit()

@@ -100,24 +100,35 @@ class BlobChunk(Base):
 
 
 class Dataset(Base):
-    """An uploaded table: its bytes, and what its columns are called."""
+    """An uploaded table. The same bytes, read with the same options, are one."""
 
     __tablename__ = "datasets"
     __table_args__ = (
-        sa.UniqueConstraint("workspace_id", "sha256"),
+        sa.UniqueConstraint("workspace_id", "sha256", "options_sha256"),
         sa.ForeignKeyConstraint(
-            ["workspace_id", "sha256"], ["blobs.workspace_id", "blobs.sha256"]
+            ["workspace_id", "table_sha256"], ["blobs.workspace_id", "blobs.sha256"]
         ),
         sa.Index(None, "workspace_id", "created_at", "id"),
+        sa.Index(None, "workspace_id", "table_sha256"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     workspace_id: Mapped[str]
     sha256: Mapped[str] = mapped_column(sa.String(64))
+    """Of the file as it was sent."""
+    options_sha256: Mapped[str] = mapped_column(sa.String(64))
+    table_sha256: Mapped[str] = mapped_column(sa.String(64))
+    """The blob with the table in it: Parquet."""
     filename: Mapped[str]
     size: Mapped[int] = mapped_column(sa.BigInteger)
-    n_rows: Mapped[int]
-    columns: Mapped[list[Any]]
+    n_rows: Mapped[int] = mapped_column(sa.BigInteger)
+    n_columns: Mapped[int]
+    read_options: Mapped[dict[str, Any]]
+    """What the caller said of the file: lometab.reading.ReadOptions."""
+    reading: Mapped[dict[str, Any]]
+    """What the file turned out to be: lometab.reading.Reading."""
+    profile: Mapped[dict[str, Any]]
+    """What is in it: lometab.profile.Profile."""
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
@@ -180,6 +191,18 @@ class Job(Base):
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class Attempt(Base):
+    """One claim of a job by a worker. No two have the same number."""
+
+    __tablename__ = "attempts"
+
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), primary_key=True)
+    number: Mapped[int] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    owner: Mapped[str]
+    claimed_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
 class Event(Base):

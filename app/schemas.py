@@ -9,7 +9,8 @@ from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
 from app.models import Event
 from lometab.config import PRESETS, Preset, Task, TrainConfig
-from lometab.data import ColumnKind
+from lometab.data import ColumnKind, Looks
+from lometab.reading import ReadOptions
 from lometab.splits import Split
 
 Cell = str | int | float | bool | None
@@ -20,6 +21,17 @@ Id = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_]+$")]
 Tag = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
 JobStatus = Literal[
     "queued", "running", "stopping", "cancelling", "succeeded", "failed", "cancelled"
+]
+PredictField = Literal[
+    "mean",
+    "label",
+    "members",
+    "std",
+    "entropy",
+    "mutual_information",
+    "disagreement",
+    "interval",
+    "set",
 ]
 Item = TypeVar("Item")
 
@@ -33,41 +45,94 @@ class Page(BaseModel, Generic[Item]):
     )
 
 
+class Category(BaseModel):
+    """A text and how often it comes."""
+
+    value: str
+    count: int
+
+
 class Column(BaseModel):
-    """What a column would be used as, if it is not the target."""
+    """A column, and what it would be used as if it is not the target."""
 
     name: str
     kind: ColumnKind
+    looks_like: Looks
     reason: str | None = Field(description="Why it would be ignored, if it would.")
+    format: str | None = Field(
+        description="How its numbers or dates are written, if not plainly."
+    )
+    note: str | None = Field(description="What you may want to know or change.")
+    n_missing: int
+    missing_share: float
+    n_distinct: int = Field(description="About, if there are very many.")
+    example: str | None
+    range: tuple[float, float] | None
+    quantiles: dict[str, float] | None = Field(
+        description="Of about a hundred thousand rows if there are more."
+    )
+    top: list[Category] | None = Field(description="The most frequent values.")
+
+    @field_validator("top", mode="before")
+    @classmethod
+    def name_pairs(cls, pairs: Any) -> Any:
+        return pairs and [{"value": value, "count": count} for value, count in pairs]
 
 
-class DatasetRead(BaseModel):
+class GuessRead(BaseModel):
+    """Something about a file, and how sure it is."""
+
+    value: str | bool
+    confidence: float = Field(ge=0, le=1, description="1: told, or beyond doubt.")
+
+
+class ReadingRead(BaseModel):
+    """What a file turned out to be; each of the guesses can be told instead."""
+
+    format: Literal["csv", "parquet", "arrow"]
+    compression: Literal["gzip", "zstd"] | None
+    encoding: GuessRead | None
+    delimiter: GuessRead | None
+    quote: GuessRead | None
+    header: GuessRead | None
+
+
+class Suggestion(BaseModel):
+    """A column that may be the target."""
+
+    target: str
+    task: Task
+    why: str
+
+
+class DatasetSummary(BaseModel):
     """An uploaded table."""
 
     id: str
     filename: str
-    sha256: str
+    sha256: str = Field(description="Of the file as it was sent.")
     size: int
     n_rows: int
-    columns: list[Column]
+    n_columns: int
     created_at: dt.datetime
     links: dict[str, str]
 
 
-class JobCreate(BaseModel):
+class DatasetRead(DatasetSummary):
+    """An uploaded table: how it was read, and what is in it."""
+
+    read_options: ReadOptions
+    reading: ReadingRead
+    columns: list[Column]
+    head: list[list[str | None]] = Field(description="The first rows.")
+    warnings: list[str]
+    suggestions: list[Suggestion]
+
+
+class JobSettings(BaseModel):
     """What to train, on which columns, and how."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {
-                "target": "quality",
-                "columns": {"vintage": "ignore"},
-                "preset": "fast",
-                "hyperparameters": {"k": 16, "rank": 8, "sigma_init": 1.0},
-            }
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["train"] = "train"
     target: str = Field(description="The column to predict.")
@@ -76,6 +141,9 @@ class JobCreate(BaseModel):
     )
     columns: dict[str, ColumnKind] = Field(
         default_factory=dict, description="Kinds that override the inferred ones."
+    )
+    drop_missing_target: bool = Field(
+        default=False, description="Leave out rows in which the target is missing."
     )
     device: Literal["auto", "cpu", "gpu"] = Field(
         default="auto", description="auto: a GPU worker if one lives, else a CPU one."
@@ -110,11 +178,32 @@ class JobCreate(BaseModel):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Every name that a config may hold, at any depth."""
-        nested = [f.name for part in (Split, TrainConfig) for f in fields(part)]
-        return [*JobCreateOnDataset.model_fields, *nested]
+        parts = (Split, TrainConfig, ReadOptions)
+        nested = [f.name for part in parts for f in fields(part)]
+        return [*cls.model_fields, *nested]
 
 
-class JobCreateOnDataset(JobCreate):
+class JobCreate(JobSettings):
+    """The same, on a file that comes with it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "target": "quality",
+                "columns": {"vintage": "ignore"},
+                "preset": "fast",
+                "hyperparameters": {"k": 16, "rank": 8, "sigma_init": 1.0},
+            }
+        },
+    )
+
+    read_options: ReadOptions = Field(
+        default_factory=ReadOptions,
+        description="How the file is to be read, where it should not be guessed.",
+    )
+
+
+class JobCreateOnDataset(JobSettings):
     """The same, on a dataset that was uploaded before."""
 
     model_config = ConfigDict(
@@ -282,17 +371,11 @@ class AliasWrite(BaseModel):
     version: int = Field(ge=1, description="A version of the name in the path.")
 
 
-class PredictRequest(BaseModel):
-    """Rows to answer, each an object from column name to cell."""
+class PredictOptions(BaseModel):
+    """What to answer, and how: in a JSON body, or as query parameters."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {"rows": [{"alcohol": 9.4, "pH": 3.51}], "coverage": 0.9}
-        },
-    )
+    model_config = ConfigDict(extra="forbid")
 
-    rows: list[dict[str, Cell]] = Field(min_length=1)
     missing_columns: Literal["error", "fill"] = Field(
         default="error",
         description="fill: a column absent from every row is taken as missing.",
@@ -309,6 +392,25 @@ class PredictRequest(BaseModel):
         description="Of each `interval` or `set`: whole hundredths, 0.01 to 0.99.",
         json_schema_extra={"minimum": 0.01, "maximum": 0.99},
     )
+    include: list[PredictField] | None = Field(
+        default=None,
+        description="Only these, as far as they apply to the model; null: all.",
+    )
+    exclude: list[PredictField] = Field(
+        default_factory=list, description="Not these, such as `members`."
+    )
+    abstain_above: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Rows get an `abstain`: whether their `std` or, of classes, their "
+        "`entropy` is above this.",
+    )
+    id_column: str | None = Field(
+        default=None,
+        description="The column that is handed through as `id`; null: the column `id`, "
+        "if there is one.",
+    )
 
     @field_validator("coverage")
     @classmethod
@@ -321,16 +423,48 @@ class PredictRequest(BaseModel):
         return round(coverage, 2)
 
 
-class RowPrediction(TypedDict):
-    """The answer for one row. What does not apply is not there."""
+class PredictRows(PredictOptions):
+    """Rows to answer, each an object from column name to cell."""
 
-    mean: Annotated[
-        float | list[float],
-        Field(description="A number, or the probability of each class."),
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"rows": [{"alcohol": 9.4, "pH": 3.51}], "coverage": 0.9}
+        },
+    )
+
+    rows: list[dict[str, Any]] = Field(min_length=1)
+
+
+class PredictMatrix(PredictOptions):
+    """The same with the names once."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"columns": ["alcohol", "pH"], "data": [[9.4, 3.51]]}
+        },
+    )
+
+    columns: list[str]
+    data: list[list[Any]] = Field(
+        min_length=1, description="For each row, a cell for each column."
+    )
+
+
+class RowPrediction(TypedDict):
+    """The answer for one row. What does not apply, or is not wanted, is not there."""
+
+    id: NotRequired[Annotated[Cell, Field(description="That of the row.")]]
+    mean: NotRequired[
+        Annotated[
+            float | list[float],
+            Field(description="A number, or the probability of each class."),
+        ]
     ]
-    members: Annotated[
-        list[float] | list[list[float]],
-        Field(description="The same of each of the k members."),
+    members: NotRequired[
+        Annotated[
+            list[float] | list[list[float]],
+            Field(description="The same of each of the k members."),
+        ]
     ]
     label: NotRequired[
         Annotated[Label, Field(description="Classes: the most probable one.")]
@@ -361,6 +495,9 @@ class RowPrediction(TypedDict):
     ]
     set: NotRequired[
         Annotated[list[Label], Field(description="Classes: perhaps none of them.")]
+    ]
+    abstain: NotRequired[
+        Annotated[bool, Field(description="Too uncertain, by `abstain_above`.")]
     ]
 
 

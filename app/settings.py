@@ -5,9 +5,10 @@ import logging
 import os
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class Settings(BaseSettings):
@@ -27,14 +28,32 @@ class Settings(BaseSettings):
     require_keys: bool | None = None
     """Requests need an API key; null: unless the service is the embedded default."""
 
-    max_upload_bytes: int = Field(default=256 * 2**20, gt=0)
+    max_upload_bytes: int = Field(default=2 * 2**30, gt=0)
     """Largest request body that is taken."""
-    max_predict_rows: int = Field(default=100_000, gt=0)
+    max_table_bytes: int = Field(default=8 * 2**30, gt=0)
+    """Largest table that is taken, unpacked."""
+    max_columns: int = Field(default=10_000, gt=0)
+    """Most columns of a table."""
+    max_predict_rows: int = Field(default=1_000_000, gt=0)
     """Most rows in one predict request."""
-    cached_models: int = Field(default=16, gt=0)
-    """Models a process keeps loaded for predict."""
-    ort_providers: list[str] = ["CPUExecutionProvider"]
-    """ONNX Runtime execution providers, in order of preference."""
+    max_predict_bytes: int = Field(default=256 * 2**20, gt=0)
+    """Largest body of a predict request."""
+    max_json_bytes: int = Field(default=32 * 2**20, gt=0)
+    """The same for JSON, which is parsed whole."""
+    predict_queue: int = Field(default=256, gt=0)
+    """Predict requests that a process has in hand at a time; others get a 503."""
+    predict_threads: int = Field(default=4, gt=0)
+    """Threads of a process that answer small requests."""
+    join_rows: int = Field(default=256, ge=0)
+    """Requests for one model share a run up to so many rows; 0: none do."""
+    table_queue: int = Field(default=16, gt=0)
+    """Large tables that a process has in hand and has not begun to answer."""
+    table_threads: int = Field(default=2, gt=0)
+    """Threads of a process that answer large tables, chunk by chunk."""
+    model_cache_bytes: int = Field(default=2**30, gt=0)
+    """Weights of models that a process keeps loaded for predict."""
+    ort_providers: Annotated[list[str], NoDecode] = ["CPUExecutionProvider"]
+    """ONNX Runtime execution providers in order of preference: `cuda,cpu`."""
     ort_threads: int = Field(default=1, gt=0)
     """Threads of one ONNX Runtime call."""
 
@@ -56,6 +75,16 @@ class Settings(BaseSettings):
     """Attempts at a job whose worker dies before it is given up."""
     exit_with_parent: bool = False
     """A worker ends when its standard input is closed: set by `lometab serve`."""
+
+    @field_validator("ort_providers", mode="before")
+    @classmethod
+    def split_providers(cls, given: object) -> object:
+        """Names with commas between them, or a JSON list; `cpu` and `cuda` will do."""
+        if not isinstance(given, str):
+            return given
+        names = json.loads(given) if given.startswith("[") else given.split(",")
+        known = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+        return [known.get(name.strip().lower(), name.strip()) for name in names]
 
     @property
     def is_embedded(self) -> bool:
@@ -90,6 +119,9 @@ def configure_logging() -> None:
         level=logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    # No line shows these, and finding them takes longer than the rest of it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     for name in ("app", "worker"):
         logging.getLogger(name).setLevel(logging.INFO)
     # It warns that a filesystem broker has no host.

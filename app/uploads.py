@@ -2,7 +2,8 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from tempfile import SpooledTemporaryFile
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
 
 from fastapi import Request
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_FIELD_BYTES = 2**20
-_IN_MEMORY = 2**20
 
 
 @dataclass
@@ -23,14 +23,32 @@ class Upload:
     """The parts of a multipart body: one file, and small text fields."""
 
     fields: dict[str, bytes] = field(default_factory=dict)
-    file: IO[bytes] | None = None
+    path: Path | None = None
+    """The file, in a folder of its own that goes with it."""
     filename: str = ""
     size: int = 0
     sha256: str = ""
+    _folder: TemporaryDirectory[str] | None = None
+    _file: IO[bytes] | None = None
+
+    def open(self) -> None:
+        self._folder = TemporaryDirectory(prefix="lometab-upload-")
+        self.path = Path(self._folder.name) / "file"
+        self._file = self.path.open("wb")
+
+    def write(self, content: bytes) -> None:
+        assert self._file is not None
+        self._file.write(content)
+        self.size += len(content)
+
+    def finish(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
+        self.finish()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 async def receive(request: Request, *, max_bytes: int) -> Upload:
@@ -38,8 +56,7 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
     content_type, options = parse_options_header(request.headers.get("content-type"))
     if content_type != b"multipart/form-data" or not options.get(b"boundary"):
         raise UnsupportedMediaType(
-            "send multipart/form-data with the parts `file` (the CSV) and `config` "
-            "(JSON)"
+            "send multipart/form-data with the file as the part `file`"
         )
     if int(request.headers.get("content-length", 0)) > max_bytes:
         raise _too_large(max_bytes)
@@ -63,8 +80,7 @@ async def receive(request: Request, *, max_bytes: int) -> Upload:
     except BaseException:
         upload.close()
         raise
-    if upload.file is not None:
-        upload.file.seek(0)
+    upload.finish()
     return upload
 
 
@@ -115,11 +131,11 @@ class _Parts:
         _, options = parse_options_header(self.headers.get(b"content-disposition"))
         name = options.get(b"name", b"").decode("utf-8", "replace")
         if name == "file":
-            if self.upload.file is not None:
+            if self.upload.path is not None:
                 raise BadMultipart("there is more than one part `file`")
             filename = options.get(b"filename", b"").decode("utf-8", "replace")
             self.upload.filename = filename.replace("\0", "\ufffd")[:255]
-            self.upload.file = SpooledTemporaryFile(max_size=_IN_MEMORY)
+            self.upload.open()
             self.name = None
         else:
             self.upload.fields[name] = b""
@@ -127,9 +143,7 @@ class _Parts:
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self.name is None:
-            assert self.upload.file is not None
-            self.upload.file.write(data[start:end])
-            self.upload.size += end - start
+            self.upload.write(data[start:end])
             self.digest.update(data[start:end])
             return
         self.upload.fields[self.name] += data[start:end]

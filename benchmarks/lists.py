@@ -120,6 +120,7 @@ def fill(engine: sa.Engine, n_jobs: int) -> None:
                 id=f"'ds_{letter}' || i",
                 workspace_id=to_there,
                 sha256=sha256,
+                table_sha256=sha256,
                 created_at=created_at,
             )
             copy_rows(

@@ -15,21 +15,26 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lometab import cells
 from lometab.config import Task
 from lometab.data import (
     Facts,
     Float,
+    Schema,
     Verdict,
     count_steps,
+    features,
     find_formats,
     guess_task,
     judge,
     measure,
+    target,
 )
 from lometab.errors import DataError
 from lometab.reading import Reading, ReadOptions
+from lometab.tables import ParquetTable
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_TOP = 10
@@ -198,6 +203,62 @@ def _examples(file: pq.ParquetFile, options: ReadOptions) -> list[str | None]:
 def _show(cell: object) -> str | None:
     text = None if cell is None else str(cell)
     return text if text is None or len(text) <= 200 else text[:197] + "..."
+
+
+# ----------------------------------------------------------------------------
+# Leaks
+
+
+def find_leaks(table: ParquetTable, schema: Schema) -> list[str]:
+    """Warnings about columns each of which alone tells the target almost perfectly."""
+    sample = table.sample(_LEAK_ROWS)
+    x_num, x_cat = features(sample, schema)
+    y = target(sample, schema)
+    kept = ~np.isnan(y) if schema.classes is None else y >= 0
+    if kept.sum() < 50:
+        return []
+    groups = {name: _bins(x_num[kept, i]) for i, name in enumerate(schema.numeric)} | {
+        name: np.unique(x_cat[kept, i], return_inverse=True)[1]
+        for i, name in enumerate(schema.categorical)
+    }
+    left = _left_of_variance if schema.classes is None else _left_of_errors
+    return [
+        f"column {name!r} alone tells the target almost perfectly; if it is not known "
+        "before the target is, set it to `ignore`"
+        for name, group in groups.items()
+        if group.max() < kept.sum() / 5 and left(y[kept], group) < _LEAK_LEFT
+    ]
+
+
+_LEAK_ROWS = 20_000
+_LEAK_LEFT = 0.01
+"""What a leak leaves of the errors, or of the variance."""
+
+
+def _bins(values: Float, count: int = 200) -> NDArray[np.intp]:
+    """Which of `count` bins with as many values each holds a value; the missing have
+    one of their own."""
+    ends = np.nanquantile(values, np.linspace(0, 1, count + 1)[1:-1])
+    bins = np.searchsorted(np.unique(ends), values)
+    return np.where(np.isnan(values), len(ends) + 1, bins)
+
+
+def _left_of_variance(y: Float, group: NDArray[np.intp]) -> float:
+    """The share of the variance of y that is within groups."""
+    sizes = np.bincount(group)
+    means = np.bincount(group, weights=y) / np.maximum(sizes, 1)
+    total = y.var()
+    return float(((y - means[group]) ** 2).mean() / total) if total else 1.0
+
+
+def _left_of_errors(y: NDArray[np.int64], group: NDArray[np.intp]) -> float:
+    """The errors of the most frequent class of each group, relative to those of the
+    most frequent of all."""
+    n_errors = len(y) - np.bincount(y).max()
+    counts = np.zeros((group.max() + 1, y.max() + 1), dtype=np.int64)
+    np.add.at(counts, (group, y), 1)
+    left = len(y) - counts.max(axis=1).sum()
+    return float(left / n_errors) if n_errors else 1.0
 
 
 # ----------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Attempt:
         with db.reading() as session:
             dataset = session.get_one(Dataset, self.job.dataset_id)
         with (folder / DATA).open("wb") as file:
-            for chunk in blobs.chunks(dataset.workspace_id, dataset.sha256):
+            for chunk in blobs.chunks(dataset.workspace_id, dataset.table_sha256):
                 file.write(chunk)
         if self.job.checkpoint_sha256 is not None:
             packed = blobs.read(self.job.workspace_id, self.job.checkpoint_sha256)

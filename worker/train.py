@@ -25,7 +25,7 @@ from typing import Any
 
 from worker.lifeline import die_with_parent, watch_stdin
 
-DATA = "data.csv"
+DATA = "table.parquet"
 ONNX = "model.onnx"
 REPORTS = "reports.json"
 CHECKPOINT = "checkpoint"
@@ -77,13 +77,13 @@ def run(
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
-    from lometab.tables import read_csv
+    from lometab.tables import ParquetTable
     from lometab.train import Checkpoint, Progress
 
     torch.set_num_threads(spec["threads"])
     config = TrainConfig(**spec["config"]["hyperparameters"])
     schema = Schema.from_dict(spec["schema"])
-    table = read_csv((folder / DATA).read_bytes())
+    table = ParquetTable(folder / DATA)
     parts = split_rows(table, schema, Split(**spec["config"]["split"]))
 
     def on_epoch(progress: Progress) -> bool:

@@ -1,8 +1,13 @@
 """Datasets: tables that were uploaded, for any number of jobs."""
 
+from dataclasses import fields
+from typing import Any
+
 import sqlalchemy as sa
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.orm import defer
 
 from app import blobs, datasets
 from app.auth import Reader, Writer
@@ -13,12 +18,13 @@ from app.deps import (
     SessionDep,
     SettingsDep,
 )
-from app.errors import BadMultipart, DatasetInUse
+from app.errors import BadMultipart, DatasetInUse, from_validation
 from app.models import Dataset, Job
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.routes.responses import problems
-from app.schemas import DatasetRead, Page
+from app.schemas import DatasetRead, DatasetSummary, Page
 from app.uploads import receive
+from lometab.reading import ReadOptions
 
 router = APIRouter(prefix="/datasets", tags=["datasets"])
 
@@ -27,7 +33,7 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
     "",
     status_code=201,
     response_model=DatasetRead,
-    summary="Upload a CSV",
+    summary="Upload a table",
     responses=problems(413, 415, 422),
     openapi_extra={
         "requestBody": {
@@ -37,8 +43,14 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
                     "schema": {
                         "type": "object",
                         "required": ["file"],
-                        "properties": {"file": {"type": "string", "format": "binary"}},
-                    }
+                        "properties": {
+                            "file": {"type": "string", "format": "binary"},
+                            "read_options": {
+                                "$ref": "#/components/schemas/ReadOptions"
+                            },
+                        },
+                    },
+                    "encoding": {"read_options": {"contentType": "application/json"}},
                 }
             },
         }
@@ -47,25 +59,41 @@ router = APIRouter(prefix="/datasets", tags=["datasets"])
 async def create_dataset(
     request: Request, response: Response, settings: SettingsDep, caller: Writer
 ) -> DatasetRead:
-    """Send the CSV as the part `file`. The same bytes are one dataset: sending them
-    again gives the first one."""
+    """Send a CSV, Parquet or Arrow file, plain or packed with gzip or zstd, as the
+    part `file`. Encoding, delimiter, quotes, header and the formats of numbers and
+    dates are detected and shown; each can be told instead in the part `read_options`
+    (JSON). Every record of the file is a row of the dataset, or the answer is an error
+    that names the line. The same bytes with the same options are one dataset: sending
+    them again gives the first one."""
     # async: the body is counted while it arrives, instead of being spooled unseen.
     upload = await receive(request, max_bytes=settings.max_upload_bytes)
     try:
-        if upload.file is None:
-            raise BadMultipart("the part `file` with the CSV is missing")
-        dataset, _ = await run_in_threadpool(
-            datasets.ingest, upload, caller.workspace_id
+        if upload.path is None:
+            raise BadMultipart("the part `file` is missing")
+        options = _parse_options(upload.fields.get("read_options", b"{}"))
+        dataset = await run_in_threadpool(
+            datasets.ingest, upload, caller.workspace_id, options, settings
         )
     finally:
-        upload.close()
+        await run_in_threadpool(upload.close)
     response.headers["Location"] = f"/datasets/{dataset.id}"
     return _read(dataset)
 
 
+def _parse_options(content: bytes) -> ReadOptions:
+    try:
+        return _OPTIONS.validate_json(content)
+    except ValidationError as error:
+        names = [field.name for field in fields(ReadOptions)]
+        raise from_validation(error, names) from None
+
+
+_OPTIONS = TypeAdapter(ReadOptions)
+
+
 @router.get(
     "",
-    response_model=Page[DatasetRead],
+    response_model=Page[DatasetSummary],
     summary="List datasets",
     responses=problems(422),
 )
@@ -76,18 +104,21 @@ def list_datasets(
     cursor: Cursor = None,
     created_after: After = None,
     created_before: Before = None,
-) -> Page[DatasetRead]:
+) -> Page[DatasetSummary]:
     """Newest first, in pages."""
     rows, next_cursor = read_page(
         session,
-        sa.select(Dataset).where(Dataset.workspace_id == caller.workspace_id),
+        sa.select(Dataset)
+        .where(Dataset.workspace_id == caller.workspace_id)
+        .options(defer(Dataset.profile), defer(Dataset.reading)),
         Dataset,
         limit=limit,
         cursor=cursor,
         created_after=created_after,
         created_before=created_before,
     )
-    return Page(data=[_read(row) for (row,) in rows], next_cursor=next_cursor)
+    summaries = [DatasetSummary(**_summarise(row)) for (row,) in rows]
+    return Page(data=summaries, next_cursor=next_cursor)
 
 
 @router.get(
@@ -97,7 +128,8 @@ def list_datasets(
     responses=problems(404, 422),
 )
 def read_dataset(dataset: DatasetDep) -> DatasetRead:
-    """Its columns, and what each would be used as if it is not the target."""
+    """How its file was read, its columns with what each would be used as, the first
+    rows, and columns that may be the target."""
     return _read(dataset)
 
 
@@ -116,18 +148,27 @@ def delete_dataset(dataset: ChangedDatasetDep, session: SessionDep) -> None:
         raise DatasetInUse(f"the dataset is in use by {job_id}; delete its jobs first")
     session.delete(dataset)
     session.flush()
-    blobs.remove_unused(session, dataset.workspace_id, dataset.sha256)
+    blobs.remove_unused(session, dataset.workspace_id, dataset.table_sha256)
     session.commit()
 
 
+def _summarise(dataset: Dataset) -> dict[str, Any]:
+    names = DatasetSummary.model_fields.keys() - {"links"}
+    return {
+        **{name: getattr(dataset, name) for name in names},
+        "links": {
+            "self": f"/datasets/{dataset.id}",
+            "jobs": f"/jobs?dataset_id={dataset.id}",
+        },
+    }
+
+
 def _read(dataset: Dataset) -> DatasetRead:
-    names = DatasetRead.model_fields.keys() - {"links"}
     return DatasetRead.model_validate(
         {
-            **{name: getattr(dataset, name) for name in names},
-            "links": {
-                "self": f"/datasets/{dataset.id}",
-                "jobs": f"/jobs?dataset_id={dataset.id}",
-            },
+            **_summarise(dataset),
+            "read_options": datasets.read_options(dataset),
+            "reading": dataset.reading,
+            **dataset.profile,
         }
     )

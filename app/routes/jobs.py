@@ -1,7 +1,8 @@
 """Jobs: asking for a model, and what became of it."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
@@ -31,7 +32,16 @@ from app.errors import (
     from_validation,
 )
 from app.events import hub
-from app.models import FINISHED, Dataset, Event, Job, Report, TrainedModel, new_id
+from app.models import (
+    FINISHED,
+    Attempt,
+    Dataset,
+    Event,
+    Job,
+    Report,
+    TrainedModel,
+    new_id,
+)
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.queue import enqueue_training
 from app.routes.responses import problems
@@ -43,15 +53,16 @@ from app.schemas import (
     JobCreate,
     JobCreateOnDataset,
     JobRead,
+    JobSettings,
     JobStatus,
     Page,
 )
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
-from lometab import cells
-from lometab.data import BY_CALLER, BY_SPLIT, Schema, infer_schema
+from lometab.data import BY_CALLER, BY_SPLIT, Schema, features, infer_schema
 from lometab.estimate import estimate
-from lometab.splits import split_rows
+from lometab.profile import find_leaks
+from lometab.splits import Parts, split_rows
 from lometab.tables import Table
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
@@ -97,9 +108,9 @@ async def create_job(
     caller: Writer,
     idempotency_key: idempotency.KeyHeader = None,
 ) -> Response:
-    """Send a CSV as the part `file` and the settings as the part `config` of
-    `multipart/form-data`; or send the settings as JSON, with the `dataset_id` of a file
-    that was uploaded before.
+    """Send a CSV, Parquet or Arrow file as the part `file` and the settings as the part
+    `config` of `multipart/form-data`; or send the settings as JSON, with the
+    `dataset_id` of a file that was uploaded before.
 
     Everything that can be checked is checked before the answer: the file, the target,
     the split and every setting. The answer shows what was made of them. With an
@@ -114,7 +125,7 @@ async def create_job(
                 _create_from_file, upload, settings, caller, idempotency_key
             )
         finally:
-            upload.close()
+            await run_in_threadpool(upload.close)
     if content_type.split(";")[0].strip() == "application/json":
         body = await read_body(request, max_bytes=MAX_CONFIG_BYTES)
         return await run_in_threadpool(
@@ -134,12 +145,14 @@ def _create_from_file(
             'the part `config` is missing; it is JSON such as {"target": "price"}'
         )
     body = _parse(JobCreate, upload.fields["config"])
-    if upload.file is None:
-        raise BadMultipart("the part `file` with the CSV is missing")
+    if upload.path is None:
+        raise BadMultipart("the part `file` is missing")
 
     def create() -> JobRead:
-        dataset, table = datasets.ingest(upload, caller.workspace_id)
-        return _create_job(body, dataset, table, settings, key)
+        dataset = datasets.ingest(
+            upload, caller.workspace_id, body.read_options, settings
+        )
+        return _create_job(body, dataset, settings, key)
 
     return _create_once(body, upload.sha256, caller, key, create)
 
@@ -152,21 +165,20 @@ def _create_on_dataset(
         dataset = get_or_404(session, Dataset, body.dataset_id, caller.workspace_id)
 
     def create() -> JobRead:
-        table = datasets.read_table(dataset)
-        return _create_job(body, dataset, table, settings, key)
+        return _create_job(body, dataset, settings, key)
 
     return _create_once(body, dataset.sha256, caller, key, create)
 
 
-def _parse(kind: type[JobCreate], content: bytes) -> Any:
+def _parse(kind: type[JobSettings], content: bytes) -> Any:
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
-        raise from_validation(error, JobCreate.setting_names()) from None
+        raise from_validation(error, kind.setting_names()) from None
 
 
 def _create_once(
-    body: JobCreate,
+    body: JobSettings,
     sha256: str,
     caller: Caller,
     key: str | None,
@@ -197,22 +209,25 @@ def _accepted(job: dict[str, Any], headers: dict[str, str] | None = None) -> Res
 
 
 def _create_job(
-    body: JobCreate,
-    dataset: Dataset,
-    table: Table,
-    settings: Settings,
-    key: str | None,
+    body: JobSettings, dataset: Dataset, settings: Settings, key: str | None
 ) -> JobRead:
     """Check the data against the settings, write the row, ring the bell."""
+    table = datasets.open_table(dataset)
     schema = infer_schema(
         table,
         target=body.target,
         task=body.task,
         columns=body.columns,
         reserved=[body.split.column] if body.split.column else [],
+        missing=datasets.read_options(dataset).missing,
+        verdicts=datasets.read_verdicts(dataset),
+        drop_missing_target=body.drop_missing_target,
+        describe_rows=partial(datasets.describe_rows, dataset),
     )
-    split_rows(table, schema, body.split)
-    expected = _estimate(table, schema, body)
+    _refuse_infinite(table, schema, dataset)
+    parts = split_rows(table, schema, body.split)
+    warnings = [*_warn(schema, dataset, parts), *find_leaks(table, schema)]
+    expected = _estimate(dataset, schema, body)
     if 0 < settings.max_training_bytes < expected.memory_bytes:
         raise TooMuchMemory(
             f"training would take about {expected.memory_bytes >> 20} MiB where "
@@ -233,7 +248,7 @@ def _create_job(
             estimate=expected.model_dump(),
             progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
         )
-        jobs.add(session, job, _warn(schema))
+        jobs.add(session, job, warnings)
         answer = _read_job(job, None)
         if key is not None:
             idempotency.keep(
@@ -244,18 +259,27 @@ def _create_job(
     return answer
 
 
-def _warn(schema: Schema) -> list[str]:
-    """What we decided against columns without having been told to."""
-    return [
-        f"column {name!r} is not used: {why}"
-        for name, why in schema.ignored.items()
-        if why not in (BY_CALLER, BY_SPLIT)
-    ]
+def _refuse_infinite(table: Table, schema: Schema, dataset: Dataset) -> None:
+    """Read the columns that may hold infinite numbers; whoever finds one tells."""
+    known = {c["name"] for c in dataset.profile["columns"] if c["range"] is not None}
+    doubtful = [name for name in schema.numeric if name not in known]
+    features(table, replace(schema, numeric=tuple(doubtful), categorical=()))
 
 
-def _estimate(table: Table, schema: Schema, body: JobCreate) -> EstimateRead:
-    levels = [len(set(cells.categories(table[name]))) for name in schema.categorical]
-    n_rows = len(table[schema.target])
+def _warn(schema: Schema, dataset: Dataset, parts: Parts) -> Iterator[str]:
+    """What we decided without having been told to."""
+    yield from dataset.reading["warnings"]
+    for name, why in schema.ignored.items():
+        if why not in (BY_CALLER, BY_SPLIT):
+            yield f"column {name!r} is not used: {why}"
+    n_left_out = dataset.n_rows - sum(map(len, parts.values()))
+    if n_left_out:
+        yield f"{n_left_out} rows without a target are left out"
+
+
+def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRead:
+    levels = datasets.count_levels(dataset, schema.categorical)
+    n_rows = dataset.n_rows
     expected = estimate(
         schema,
         n_rows,
@@ -282,9 +306,10 @@ def _choose_queue(session: Session, device: str, settings: Settings) -> str:
     return "gpu" if has_gpu else "cpu"
 
 
-def _resolve(body: JobCreate, schema: Schema) -> dict[str, Any]:
+def _resolve(body: JobSettings, schema: Schema) -> dict[str, Any]:
     """The config with every preset and guess spelled out."""
-    config = body.model_dump(mode="json", exclude={"dataset_id", "name", "tags"})
+    apart = {"dataset_id", "read_options", "name", "tags"}
+    config = body.model_dump(mode="json", exclude=apart)
     return {
         **config,
         "task": schema.task,
@@ -412,6 +437,7 @@ def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
     if model_id is not None:
         raise JobHasModel(f"the job made {model_id}; delete the model first")
     session.execute(sa.delete(Report).where(Report.job_id == job.id))
+    session.execute(sa.delete(Attempt).where(Attempt.job_id == job.id))
     session.execute(sa.delete(Event).where(Event.job_id == job.id))
     session.delete(job)
     session.flush()

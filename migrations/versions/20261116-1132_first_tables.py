@@ -79,27 +79,46 @@ def upgrade() -> None:
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("workspace_id", sa.String(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("options_sha256", sa.String(length=64), nullable=False),
+        sa.Column("table_sha256", sa.String(length=64), nullable=False),
         sa.Column("filename", sa.String(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("n_rows", sa.Integer(), nullable=False),
+        sa.Column("n_rows", sa.BigInteger(), nullable=False),
+        sa.Column("n_columns", sa.Integer(), nullable=False),
         sa.Column(
-            "columns", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False
+            "read_options",
+            sa.JSON().with_variant(JSONB(), "postgresql"),
+            nullable=False,
+        ),
+        sa.Column(
+            "reading", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False
+        ),
+        sa.Column(
+            "profile", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False
         ),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.ForeignKeyConstraint(
-            ["workspace_id", "sha256"],
+            ["workspace_id", "table_sha256"],
             ["blobs.workspace_id", "blobs.sha256"],
-            name=op.f("fk_datasets_workspace_id_sha256_blobs"),
+            name=op.f("fk_datasets_workspace_id_table_sha256_blobs"),
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_datasets")),
         sa.UniqueConstraint(
-            "workspace_id", "sha256", name=op.f("uq_datasets_workspace_id_sha256")
+            "workspace_id",
+            "sha256",
+            "options_sha256",
+            name=op.f("uq_datasets_workspace_id_sha256_options_sha256"),
         ),
     )
     with op.batch_alter_table("datasets", schema=None) as batch_op:
         batch_op.create_index(
             batch_op.f("ix_datasets_workspace_id_created_at_id"),
             ["workspace_id", "created_at", "id"],
+            unique=False,
+        )
+        batch_op.create_index(
+            batch_op.f("ix_datasets_workspace_id_table_sha256"),
+            ["workspace_id", "table_sha256"],
             unique=False,
         )
 
@@ -194,6 +213,18 @@ def upgrade() -> None:
             unique=False,
         )
 
+    op.create_table(
+        "attempts",
+        sa.Column("job_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("workspace_id", sa.String(), nullable=False),
+        sa.Column("owner", sa.String(), nullable=False),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id_jobs")
+        ),
+        sa.PrimaryKeyConstraint("job_id", "number", name=op.f("pk_attempts")),
+    )
     op.create_table(
         "events",
         sa.Column("job_id", sa.String(), nullable=False),
@@ -297,6 +328,7 @@ def downgrade() -> None:
 
     op.drop_table("models")
     op.drop_table("events")
+    op.drop_table("attempts")
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_jobs_workspace_id_status_created_at_id"))
         batch_op.drop_index(batch_op.f("ix_jobs_workspace_id_kind_created_at_id"))
@@ -307,6 +339,7 @@ def downgrade() -> None:
 
     op.drop_table("jobs")
     with op.batch_alter_table("datasets", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_datasets_workspace_id_table_sha256"))
         batch_op.drop_index(batch_op.f("ix_datasets_workspace_id_created_at_id"))
 
     op.drop_table("datasets")

@@ -34,17 +34,22 @@ def session(database: sa.Connection) -> Iterator[Session]:
 
 
 def make_job(session: Session, **values: Any) -> Job:
-    sha256 = blobs.store_bytes("default", b"a,b\n1,2\n")
+    sha256 = blobs.store_bytes("default", b"a table")
     dataset = session.scalar(sa.select(Dataset))
     if dataset is None:
         dataset = Dataset(
             id=new_id("ds"),
             workspace_id="default",
-            sha256=sha256,
+            sha256="0" * 64,
+            options_sha256="0" * 64,
+            table_sha256=sha256,
             filename="t.csv",
             size=8,
             n_rows=1,
-            columns=["a", "b"],
+            n_columns=2,
+            read_options={},
+            reading={},
+            profile={},
         )
         session.add(dataset)
         session.flush()

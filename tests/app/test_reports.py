@@ -16,6 +16,7 @@ from app import blobs, db, examples, jobs
 from app.main import app
 from app.models import Job
 from app.schemas import PredictResponse
+from lometab.reading import read_file
 from lometab.report import Calibration, Diversity, RunReport
 from tests.app.test_jobs_routes import check_problem, post
 from tests.conftest import make_csv
@@ -49,7 +50,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @cache
 def trained(folder: Path, text: str) -> tuple[bytes, dict[str, Any]]:
     """The file and the reports that the training process leaves for a job's spec."""
-    (folder / train.DATA).write_text(TABLE)
+    source = folder / "table.csv"
+    source.write_text(TABLE)
+    read_file(source, folder / train.DATA)
     train.run(json.loads(text), folder, lambda **_: None, set())
     reports = json.loads((folder / train.REPORTS).read_text())
     return (folder / train.ONNX).read_bytes(), reports
