@@ -47,7 +47,7 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(),
         TrainConfig(sigma_init=2.0, dropout=0.15, d_embedding=20, share_batches=True),
         TrainConfig(rank=4, sigma_init=3.0, lr=5e-4),
-        TrainConfig(k=32, rank=4, sigma_init=3.0, lr=5e-4, dropout=0.15),
+        TrainConfig(n_bins=128),
         TrainConfig(k=8, d_block=256, dropout=0.2, n_bins=128, lr=5e-4),
     ],
     "churn": [
@@ -64,7 +64,6 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         replace(DIAMONDS, k=8, lr=2e-3, share_batches=True),
         replace(DIAMONDS, k=8, lr=2e-3),
         replace(DIAMONDS, k=16, lr=1e-3, n_bins=128),
-        replace(DIAMONDS, k=32, lr=1e-3, d_block=192),
     ],
 }
 
