@@ -93,12 +93,26 @@ def get_caller(
                 )
             )
         if key is None:
-            raise Unauthorized("the API key is unknown or was revoked")
+            raise Unauthorized(UNKNOWN_KEY)
         return Caller(key.workspace_id, frozenset(key.scopes))
+    check_without_key(request, settings)
+    return Caller(DEFAULT_WORKSPACE, frozenset(SCOPES))
+
+
+def read_key(request: Request) -> str | None:
+    """The key that a request carries: what `bearer` finds."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+UNKNOWN_KEY = "the API key is unknown or was revoked"
+
+
+def check_without_key(request: Request, settings: Settings) -> None:
+    """Whether a request may come without a key."""
     if settings.keys_required:
         raise Unauthorized("send an API key: `Authorization: Bearer lmt_...`")
     _refuse_foreign_page(request)
-    return Caller(DEFAULT_WORKSPACE, frozenset(SCOPES))
 
 
 def _refuse_foreign_page(request: Request) -> None:
@@ -135,11 +149,14 @@ class RequireScope:
         self.scope = scope
 
     def __call__(self, caller: Annotated[Caller, Depends(get_caller)]) -> Caller:
-        if self.scope not in caller.scopes:
-            raise Forbidden(f"this API key lacks the scope {self.scope!r}")
+        check_scope(caller.scopes, self.scope)
         return caller
+
+
+def check_scope(scopes: Collection[str], scope: Scope) -> None:
+    if scope not in scopes:
+        raise Forbidden(f"this API key lacks the scope {scope!r}")
 
 
 Reader = Annotated[Caller, Depends(RequireScope("read"))]
 Writer = Annotated[Caller, Depends(RequireScope("write"))]
-Asker = Annotated[Caller, Depends(RequireScope("predict"))]

@@ -1,5 +1,6 @@
 """The database: one engine per process, sessions for writing and for reading."""
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
@@ -49,7 +50,10 @@ def make_engine(url: str, *, idle_seconds: float = 30.0) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
-        only_reads = connection.get_execution_options().get("only_reads", False)
+        options = connection.get_execution_options()
+        if options.get("each_alone", False):
+            return
+        only_reads = options.get("only_reads", False)
         connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
     return engine
@@ -75,6 +79,37 @@ def reading() -> Session:
     return Session(
         get_engine().execution_options(only_reads=True), expire_on_commit=False
     )
+
+
+def get_kept_connection() -> sa.Connection:
+    """A connection that this thread keeps, for what is asked in every request.
+
+    Each statement on it is a transaction of its own, and so sees what is committed by
+    then; it costs a fifth of what a session does.
+    """
+    engine = get_engine()
+    if getattr(_kept, "engine", None) is not engine:
+        drop_kept_connection()
+        is_sqlite = engine.dialect.name == "sqlite"
+        option = (
+            {"each_alone": True} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+        )
+        _kept.connection = engine.connect().execution_options(**option)
+        _kept.engine = engine
+    connection: sa.Connection = _kept.connection
+    return connection
+
+
+def drop_kept_connection() -> None:
+    """After an error: the next one is new."""
+    connection = getattr(_kept, "connection", None)
+    _kept.engine = _kept.connection = None
+    if connection is not None:
+        connection.invalidate()
+        connection.close()
+
+
+_kept = threading.local()
 
 
 def get_session() -> Iterator[Session]:

@@ -2,18 +2,27 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 from fastapi import Depends, Path
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app import blobs, db
-from app.auth import Asker, Reader, Writer
+from app.auth import UNKNOWN_KEY, Reader, Writer, check_scope, hash_key
 from app.db import get_read_session, get_session
-from app.errors import NotFound
-from app.models import Dataset, Job, ModelAlias, TrainedModel
+from app.errors import NotFound, Unauthorized
+from app.models import (
+    DEFAULT_WORKSPACE,
+    ApiKey,
+    Dataset,
+    Job,
+    ModelAlias,
+    TrainedModel,
+)
 from app.schemas import Id
 from app.settings import Settings, get_settings
 from lometab.predictor import Predictor
@@ -67,11 +76,6 @@ def get_model(caller: Reader, model_id: ModelId) -> TrainedModel:
         return find_model(session, model_id, caller.workspace_id)
 
 
-def get_model_to_ask(caller: Asker, model_id: ModelId) -> TrainedModel:
-    with db.reading() as session:
-        return find_model(session, model_id, caller.workspace_id)
-
-
 def get_dataset_to_change(
     session: SessionDep, caller: Writer, dataset_id: DatasetId
 ) -> Dataset:
@@ -115,22 +119,101 @@ def find_model(session: Session, reference: str, workspace_id: str) -> TrainedMo
 DatasetDep = Annotated[Dataset, Depends(get_dataset)]
 JobDep = Annotated[Job, Depends(get_job)]
 ModelDep = Annotated[TrainedModel, Depends(get_model)]
-AskedModelDep = Annotated[TrainedModel, Depends(get_model_to_ask)]
 ChangedDatasetDep = Annotated[Dataset, Depends(get_dataset_to_change)]
 ChangedJobDep = Annotated[Job, Depends(get_job_to_change)]
 ChangedModelDep = Annotated[TrainedModel, Depends(get_model_to_change)]
 
 
+# ----------------------------------------------------------------------------
+# Predict: who asks and which model, by one query
+
+
+class AskedModel(NamedTuple):
+    """What serving a model takes of its row."""
+
+    id: str
+    workspace_id: str
+    onnx_sha256: str
+
+
+_SERVED = (TrainedModel.id, TrainedModel.workspace_id, TrainedModel.onnx_sha256)
+_IS_MEANT: dict[str, sa.ColumnElement[bool]] = {
+    "id": TrainedModel.id == sa.bindparam("id"),
+    "version": sa.and_(
+        TrainedModel.name == sa.bindparam("name"),
+        TrainedModel.version == sa.bindparam("version"),
+    ),
+    "alias": TrainedModel.id
+    == sa.select(ModelAlias.model_id)
+    .where(
+        ModelAlias.workspace_id == TrainedModel.workspace_id,
+        ModelAlias.name == sa.bindparam("name"),
+        ModelAlias.alias == sa.bindparam("alias"),
+    )
+    .scalar_subquery(),
+}
+# Made once: making a statement takes longer than asking it.
+_WITHOUT_KEY = {
+    how: sa.select(sa.null(), *_SERVED).where(
+        TrainedModel.workspace_id == DEFAULT_WORKSPACE, is_meant
+    )
+    for how, is_meant in _IS_MEANT.items()
+}
+_WITH_KEY = {
+    how: sa.select(ApiKey.scopes, *_SERVED)
+    .outerjoin_from(
+        ApiKey,
+        TrainedModel,
+        sa.and_(TrainedModel.workspace_id == ApiKey.workspace_id, is_meant),
+    )
+    .where(ApiKey.sha256 == sa.bindparam("sha256"), ApiKey.revoked_at.is_(None))
+    for how, is_meant in _IS_MEANT.items()
+}
+
+
+def find_asked_model(secret: str | None, reference: str) -> AskedModel:
+    """The model that a key may ask; without a key, one of the default workspace."""
+    name, at, which = reference.rpartition("@")
+    parameters: dict[str, str | int]
+    if not at:
+        how, parameters = "id", {"id": reference}
+    elif which.isdecimal() and len(which) < 10:
+        how, parameters = "version", {"name": name, "version": int(which)}
+    else:
+        how, parameters = "alias", {"name": name, "alias": which}
+    if secret is None:
+        row = _fetch(_WITHOUT_KEY[how], parameters)
+    else:
+        row = _fetch(_WITH_KEY[how], {**parameters, "sha256": hash_key(secret)})
+        if row is None:
+            raise Unauthorized(UNKNOWN_KEY)
+        check_scope(row[0], "predict")
+    if row is None or row[1] is None:
+        raise NotFound(f"there is no model {reference!r}")
+    return AskedModel(*row[1:])
+
+
+def _fetch(
+    statement: sa.Executable, parameters: dict[str, str | int]
+) -> Sequence[Any] | None:
+    try:
+        return db.get_kept_connection().execute(statement, parameters).first()
+    except OperationalError:  # the server may have been started anew
+        db.drop_kept_connection()
+        return db.get_kept_connection().execute(statement, parameters).first()
+
+
 class Predictors:
-    """The predictors in use, the least recently used dropped first."""
+    """The predictors in use; above a number of bytes, the least recently used goes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._loaded: OrderedDict[str, Predictor] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
+        self._n_bytes = 0
 
-    def get(self, model: TrainedModel) -> Predictor:
+    def get(self, model: TrainedModel | AskedModel) -> Predictor:
         """The model's predictor; of many who ask at once, one loads, others wait."""
         with self._lock:
             if model.id in self._loaded:
@@ -141,17 +224,33 @@ class Predictors:
             with self._lock:
                 if model.id in self._loaded:
                     return self._loaded[model.id]
-            predictor = Predictor(
-                blobs.read(model.workspace_id, model.onnx_sha256),
-                providers=self._settings.ort_providers,
-                threads=self._settings.ort_threads,
-            )
-            with self._lock:
-                self._loaded[model.id] = predictor
-                self._loading.pop(model.id, None)
-                while len(self._loaded) > self._settings.cached_models:
-                    self._loaded.popitem(last=False)
+            try:
+                predictor = self._load(model)
+                with self._lock:
+                    self._keep(model.id, predictor)
+            finally:
+                with self._lock:
+                    self._loading.pop(model.id, None)
         return predictor
+
+    def _load(self, model: TrainedModel | AskedModel) -> Predictor:
+        try:
+            content = blobs.read(model.workspace_id, model.onnx_sha256)
+        except KeyError:
+            raise NotFound(f"the model {model.id!r} was deleted") from None
+        return Predictor(
+            content,
+            providers=self._settings.ort_providers,
+            threads=self._settings.ort_threads,
+        )
+
+    def _keep(self, id_: str, predictor: Predictor) -> None:
+        self._loaded[id_] = predictor
+        self._n_bytes += predictor.folded_bytes
+        limit = self._settings.model_cache_bytes
+        while self._n_bytes > limit and len(self._loaded) > 1:
+            _, oldest = self._loaded.popitem(last=False)
+            self._n_bytes -= oldest.folded_bytes
 
 
 @cache

@@ -182,6 +182,17 @@ REPORT: dict[str, Any] = {
     "seeds": {"split": 0, "training": 0},
 }
 
+ROWS: dict[str, Any] = {
+    "rows": {
+        "summary": "An object for each row",
+        "value": {"rows": [{"alcohol": 9.4, "pH": 3.51}], "coverage": 0.9},
+    },
+    "matrix": {
+        "summary": "The names once",
+        "value": {"columns": ["alcohol", "pH"], "data": [[9.4, 3.51], [9.8, None]]},
+    },
+}
+
 PREDICTIONS: dict[str, Any] = {
     "classification": {
         "summary": "Two members and two classes",

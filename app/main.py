@@ -1,5 +1,6 @@
 """The API process: it stores, enqueues and predicts, and never trains."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,15 +9,22 @@ from fastapi import FastAPI
 
 from app.errors import add_handlers
 from app.openapi import make_document
+from app.predicting import RefuseWhenFull
 from app.request_id import RequestIdMiddleware
-from app.routes import datasets, health, jobs, models, reports
-from app.settings import configure_logging
+from app.routes import datasets, health, jobs, models, predict, reports
+from app.settings import configure_logging, get_settings
 from lometab import __version__
+from lometab.predictor import find_providers
+
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     configure_logging()  # each API process is a process of its own
+    asked = get_settings().ort_providers
+    got = find_providers(asked)
+    log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
     yield
 
 
@@ -31,12 +39,14 @@ app = FastAPI(
     ),
     generate_unique_id_function=lambda route: route.name,
 )
+app.include_router(predict.router)
 app.include_router(datasets.router)
 app.include_router(jobs.router)
 app.include_router(reports.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)
+app.add_middleware(RefuseWhenFull)
 app.add_middleware(RequestIdMiddleware)
 
 

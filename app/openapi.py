@@ -7,8 +7,15 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from app import examples
+from app.predicting import HEAD
 from app.request_id import HEADER
-from app.schemas import JobCreate, JobCreateOnDataset, Problem
+from app.schemas import (
+    JobCreate,
+    JobCreateOnDataset,
+    PredictMatrix,
+    PredictRows,
+    Problem,
+)
 from app.settings import get_settings
 
 TAGS = [
@@ -158,8 +165,10 @@ CSV = {
     "read_diversity": "i,j,pairwise_kl,disagreement\r\n1,0,0.041,0.09\r\n",
     "read_calibration": "lower,upper,count,confidence,accuracy\r\n"
     "0.93,1.0,88,0.97,0.95\r\n",
+    "predict": "mean,member_0,member_1,std,interval_lower,interval_upper\n"
+    "5.6,5.5,5.7,0.1,4.55,6.65\n",
 }
-"""What `?format=csv` gives, by the id of the operation."""
+"""What `?format=csv` or `Accept: text/csv` gives, by the id of the operation."""
 
 _LOCATION = {
     "description": "The address of what was made.",
@@ -170,6 +179,16 @@ _ETAG = {
     "description": "Changes when the content does; for `If-None-Match`.",
     "schema": {"type": "string"},
     "required": True,
+}
+_TIMING = {
+    "description": "Milliseconds to parse, wait in the queue, run and encode.",
+    "schema": {"type": "string"},
+    "required": True,
+}
+_HEAD = {
+    "description": "If the answer is no JSON: the fields that it would have beside "
+    "`predictions`, as JSON.",
+    "schema": {"type": "string"},
 }
 _REQUEST_ID = {
     "description": "The request's id, as in the log: the caller's, or a new one.",
@@ -183,6 +202,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     "read_calibration": {"ETag": _ETAG},
     "read_report": {"ETag": _ETAG},
     "read_onnx": {"ETag": _ETAG},
+    "predict": {"Server-Timing": _TIMING, HEAD: _HEAD},
 }
 """Headers of a good answer, beside the request id."""
 
@@ -221,7 +241,13 @@ LINKS: dict[str, dict[str, Any]] = {
 """Where a good answer leads."""
 
 # Bodies that no route names to FastAPI.
-_BODIES: tuple[type[BaseModel], ...] = (JobCreate, JobCreateOnDataset, Problem)
+_BODIES: tuple[type[BaseModel], ...] = (
+    JobCreate,
+    JobCreateOnDataset,
+    PredictMatrix,
+    PredictRows,
+    Problem,
+)
 
 
 def make_document(app: FastAPI) -> dict[str, Any]:

@@ -29,6 +29,7 @@ MissingColumns = Literal["error", "fill"]
 Label = str | int | bool
 Array = NDArray[Any]
 
+_PLAIN = frozenset((int, float, type(None)))
 _ORT_ERRORS = (  # they have no base class of their own
     ort_state.Fail,
     ort_state.InvalidArgument,
@@ -225,13 +226,15 @@ class Predictor:
         """
         x_num = np.empty((n_rows, len(self.numeric)), dtype=np.float64)
         for i, name in enumerate(self.numeric):
-            if name not in table:
+            column = table.get(name)
+            if column is None:
                 x_num[:, i] = np.nan
-                continue
-            convert = cells.moments if name in self.datetime else cells.numbers
-            x_num[:, i] = convert(
-                table[name], name, self._missing, self._formats.get(name)
-            )
+            elif type(column) is list and _PLAIN.issuperset(map(type, column)):
+                x_num[:, i] = column  # what the functions below would give
+            else:
+                convert = cells.moments if name in self.datetime else cells.numbers
+                format = self._formats.get(name)
+                x_num[:, i] = convert(column, name, self._missing, format)
         if np.isinf(x_num).any():
             raise _infinite(x_num, self.numeric)
         x_cat = np.empty((n_rows, len(self.categorical)), dtype=object)
@@ -269,23 +272,28 @@ class Predictor:
         calibrated: bool = False,
         coverage: float = 0.9,
         warnings: Sequence[str] = (),
+        without: Collection[str] = (),
     ) -> Prediction:
-        """The answer that `run` gave, with labels and the uncertainty of each row."""
+        """The answer that `run` gave, with labels and the uncertainty of each row.
+
+        Args:
+            without: fields of the answer that are not wanted, and stay None.
+        """
         quantile = self._conformity(coverage)
         temperature = self._temperature() if calibrated else 1.0
         if self.classes is None:
             interval = None
-            if quantile is not None:
+            if quantile is not None and "interval" not in without:
                 interval = np.stack(metrics.conformal_interval(mean, quantile), axis=1)
             return Prediction(
                 mean=mean,
                 members=members,
-                std=metrics.member_std(members),
+                std=None if "std" in without else metrics.member_std(members),
                 interval=interval,
                 warnings=[*warnings],
             )
         sets = None
-        if quantile is not None:
+        if quantile is not None and "set" not in without:
             sets = [
                 [self.classes[c] for c in np.flatnonzero(row)]
                 for row in metrics.conformal_set(mean, quantile)
@@ -296,11 +304,16 @@ class Predictor:
             mean=mean,
             members=members,
             label=[self.classes[c] for c in mean.argmax(axis=1)],
-            entropy=metrics.predictive_entropy(mean),
-            mutual_information=metrics.mutual_information(members),
-            disagreement=metrics.disagreement(members),
             set=sets,
             warnings=[*warnings],
+            **{
+                name: None if name in without else measure(of)
+                for name, measure, of in (
+                    ("entropy", metrics.predictive_entropy, mean),
+                    ("mutual_information", metrics.mutual_information, members),
+                    ("disagreement", metrics.disagreement, members),
+                )
+            },
         )
 
     def _conformity(self, coverage: float) -> float | None:

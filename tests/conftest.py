@@ -96,6 +96,7 @@ def database(
     with engine.connect() as connection, connection.begin() as transaction:
         with connection.begin_nested():
             monkeypatch.setattr(db, "get_engine", lambda: connection)
+            monkeypatch.setattr(db, "get_kept_connection", lambda: connection)
             queue.get_celery.cache_clear()
             yield connection
         transaction.rollback()

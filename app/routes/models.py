@@ -3,8 +3,6 @@
 import base64
 from typing import Annotated, Any
 
-import numpy as np
-import orjson
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
@@ -13,16 +11,14 @@ from sqlalchemy.orm import Session
 from app import blobs
 from app.auth import Reader, Writer
 from app.deps import (
-    AskedModelDep,
     ChangedModelDep,
     ModelDep,
     PredictorsDep,
     ReadSessionDep,
     SessionDep,
-    SettingsDep,
     find_model,
 )
-from app.errors import NotFound, TooLarge
+from app.errors import NotFound
 from app.models import Job, ModelAlias, TrainedModel
 from app.paging import After, Before, Cursor, Limit, read_page
 from app.routes.responses import IfNoneMatch, matches, problems
@@ -33,10 +29,8 @@ from app.schemas import (
     ModelSummary,
     Name,
     Page,
-    PredictRequest,
-    PredictResponse,
 )
-from lometab.predictor import Prediction, Predictor
+from lometab.predictor import Predictor
 
 router = APIRouter(prefix="/models", tags=["models"])
 
@@ -251,70 +245,3 @@ def read_onnx(model: ModelDep, if_none_match: IfNoneMatch = None) -> Response:
         media_type="application/octet-stream",
         headers=headers,
     )
-
-
-@router.post(
-    "/{model_id}/predict",
-    response_model=PredictResponse,
-    summary="Mean, members and uncertainty for each row",
-    responses=problems(400, 404, 413, 422),
-)
-def predict(
-    model: AskedModelDep,
-    body: PredictRequest,
-    predictors: PredictorsDep,
-    settings: SettingsDep,
-) -> Response:
-    """Cells that are null or mean missing are fine; columns that the model does not
-    know are ignored with a warning; a column absent from every row is an error unless
-    `missing_columns` is `fill`. Intervals and sets hold the truth with the probability
-    `coverage`, however good the model is: they are split-conformal, by the validation
-    rows."""
-    if len(body.rows) > settings.max_predict_rows:
-        raise TooLarge(
-            f"{len(body.rows)} rows are more than the {settings.max_predict_rows} "
-            "taken in one request; send them in parts"
-        )
-    predictor = predictors.get(model)
-    prediction = predictor.predict(
-        body.rows,
-        missing_columns=body.missing_columns,
-        calibrated=body.calibrated,
-        coverage=body.coverage,
-    )
-    answer = {
-        "model_id": model.id,
-        "task": predictor.task,
-        "k": predictor.k,
-        "classes": predictor.classes,
-        "calibrated": body.calibrated,
-        "coverage": body.coverage,
-        "warnings": prediction.warnings,
-        "predictions": _per_row(prediction),
-    }
-    # What is infinite, such as the ends of an interval that holds all, becomes null.
-    return Response(orjson.dumps(answer), media_type="application/json")
-
-
-def _per_row(prediction: Prediction) -> list[dict[str, Any]]:
-    """Columns of numbers to one object per row."""
-    columns = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name in _PER_ROW
-        if (value := getattr(prediction, name)) is not None
-    }
-    rows = zip(*columns.values(), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-_PER_ROW = (
-    "mean",
-    "label",
-    "members",
-    "std",
-    "entropy",
-    "mutual_information",
-    "disagreement",
-    "interval",
-    "set",
-)

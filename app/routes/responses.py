@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Header
+from pydantic import BaseModel, TypeAdapter
 
 IfNoneMatch = Annotated[str | None, Header(description="An `ETag` got before.")]
 
@@ -12,17 +13,19 @@ _DESCRIPTIONS = {
     401: "An API key is needed, or the one sent is unknown or revoked.",
     403: "The API key lacks the scope, or the request comes from a foreign page.",
     404: "There is no such resource in the caller's workspace.",
+    406: "No media type that `Accept` allows can be given.",
     409: "The state of the resource does not allow this; `detail` names the state.",
     413: "The request is larger than this service takes.",
     415: "The content type is not one this route reads.",
     422: "The request cannot be used as it is; `detail` says what to do.",
-    503: "The database is out of reach; ask again after `Retry-After` seconds.",
+    503: "Out of reach or busy; ask again after `Retry-After` seconds.",
 }
 _CODES = {
     400: "bad_request",
     401: "unauthorized",
     403: "forbidden",
     404: "not_found",
+    406: "not_acceptable",
     409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",
@@ -57,3 +60,38 @@ def matches(etag: str, if_none_match: str | None) -> bool:
     """Whether a client that has one of these tags has this answer."""
     tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
     return etag in tags or "*" in tags
+
+
+def path_parameter(name: str, kind: Any) -> dict[str, Any]:
+    """A part of the path as the OpenAPI document has it."""
+    schema = TypeAdapter(kind).json_schema()
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": schema.pop("description"),
+        "schema": schema,
+    }
+
+
+def query_parameters(options: type[BaseModel]) -> list[dict[str, Any]]:
+    """The fields of a body as the OpenAPI document has query parameters."""
+    schema = options.model_json_schema(ref_template="#/components/schemas/{model}")
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": field.pop("description"),
+            "schema": _without_null(field),
+        }
+        for name, field in schema["properties"].items()
+    ]
+
+
+def _without_null(field: dict[str, Any]) -> dict[str, Any]:
+    """A query parameter is left out where a body would have a null."""
+    kinds = [kind for kind in field.get("anyOf", []) if kind != {"type": "null"}]
+    if not kinds:
+        return field
+    return {**kinds[0], "title": field["title"]}
