@@ -41,6 +41,7 @@ SPELLING = (
     " category is its text, but whole numbers have no point (3.0 is 3, -0.0 is 0; 007"
     " and 3.10 stay) and true and false are in lower case. The columns in `datetime`"
     " enter `numeric` as seconds since 1970-01-01T00:00:00Z; without a zone it is UTC."
+    " Columns in `formats` write numbers or dates as shown there, others plainly."
 )
 """How a cell becomes an input of the file: what `lometab.cells` does, in words."""
 
@@ -446,6 +447,7 @@ def _describe(ensemble: Ensemble, more: Mapping[str, Any]) -> str:
         "ranges": _ranges(ensemble),
         "ignored": schema.ignored,
         "missing": schema.missing,
+        "formats": {n: f for n, f in schema.formats.items() if n in schema.numeric},
         "spelling": SPELLING,
         # What the weights take once ONNX Runtime has multiplied them out.
         "folded_bytes": sum(

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import numpy as np
@@ -45,6 +45,8 @@ _MAX_LISTED = 1000
 """The same for numbers."""
 _SAMPLED = 100_000
 """Quantiles are taken of about so many rows."""
+_FEW_ROWS = 20_000
+"""A table of so many rows is measured in memory: a query would take longer."""
 _MEMORY = "128MB"
 _FORMATS = ("1,234.5", "1.234,5", "y-m-d", "d/m/y", "m/d/y")
 
@@ -85,10 +87,7 @@ def profile_table(
     """The profile of a table that `read_file` wrote."""
     options = options or ReadOptions()
     file = pq.ParquetFile(path)
-    with duckdb.connect(config={"memory_limit": _MEMORY, "threads": 2}) as database:
-        database.execute("SET preserve_insertion_order = false")
-        database.execute("SET enable_progress_bar = false")
-        table = _Table(database, file, path, options.missing)
+    with _Table(file, path, options.missing) as table:
         columns = [
             _describe(name, measured, example, options, reading)
             for name, measured, example in zip(
@@ -276,27 +275,33 @@ class _Measured:
 class _Table:
     """The columns c0, c1, ... of a Parquet file, for DuckDB and for Arrow.
 
-    One pass counts what is there and what of it is a number, without regard to blanks
+    A table of few rows is measured in memory. Of a larger one, one pass counts what is there and what of it is a number, without regard to blanks
     around the cells. Columns of plain numbers are then described by a second pass; of
     the others, the distinct texts are counted and read by `cells`, and those with too
     many are read whole, batch by batch.
     """
 
     def __init__(
-        self,
-        database: duckdb.DuckDBPyConnection,
-        file: pq.ParquetFile,
-        path: Path,
-        missing: Collection[str],
+        self, file: pq.ParquetFile, path: Path, missing: Collection[str]
     ) -> None:
-        self._database = database
         self._file = file
+        self._database: duckdb.DuckDBPyConnection | None = None
         self._source = f"read_parquet({_quoted(str(path))}, file_row_number = true)"
         self._missing = frozenset(missing)
         self._types = [field.type for field in file.schema_arrow]
         self.n_rows: int = file.metadata.num_rows
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._database is not None:
+            self._database.close()
+
     def measure(self) -> list[_Measured]:
+        if self.n_rows <= _FEW_ROWS:
+            table = self._file.read()
+            return [self._measure_column(column) for column in table.columns]
         counted = self._ask([self._count(i) for i in range(len(self._types))])
         described = self._ask(
             [
@@ -310,8 +315,29 @@ class _Table:
         ]
 
     def is_copy(self, i: int, j: int) -> bool:
-        query = f"SELECT count(*) FILTER (c{i} IS DISTINCT FROM c{j})"
-        return bool(self._fetch(query)[0][0] == 0)
+        pairs = zip(self._batches(i), self._batches(j), strict=True)
+        return all(one.equals(other) for one, other in pairs)
+
+    def _measure_column(self, column: pa.ChunkedArray) -> _Measured:
+        facts = measure(column, self._missing)
+        if pa.types.is_boolean(column.type):
+            facts = replace(facts, is_number=False, is_boolean=True)
+        counted = column.value_counts()
+        names, numbers = counted.field(0).to_pylist(), counted.field(1).to_pylist()
+        counts = _merge(dict(zip(names, numbers, strict=True)), self._missing)
+        measured = _Measured(facts=facts, top=_top(counts))
+        if not facts.is_number or not counts:
+            return measured
+        values = cells.numbers(column, "", self._missing)
+        values = np.sort(values[~np.isnan(values)])
+        finite = values[np.isfinite(values)]
+        return replace(
+            measured,
+            range=_finite(values[0], values[-1]),
+            quantiles=_name_quantiles(np.quantile(finite, QUANTILES).tolist())
+            if len(finite)
+            else None,
+        )
 
     def _measure(self, i: int, row: Any, numbers: Any) -> _Measured:
         if numbers is not None:
@@ -323,6 +349,9 @@ class _Table:
             measured = self._measure_batches(i)
         if pa.types.is_timestamp(kind):
             return replace(measured, facts=replace(measured.facts, formats=("y-m-d",)))
+        if pa.types.is_boolean(kind):
+            facts = replace(measured.facts, is_number=False, is_boolean=True)
+            return _Measured(facts=facts, top=measured.top)
         return measured
 
     def _measure_numbers(self, i: int, row: Any, numbers: Any) -> _Measured:
@@ -464,8 +493,11 @@ class _Table:
                 found[i] = answer
         return found
 
-    def _fetch(self, query: str, rest: str = "") -> list[Any]:
-        return self._database.execute(f"{query} FROM {self._source} {rest}").fetchall()
+    def _fetch(self, query: str) -> list[Any]:
+        if self._database is None:
+            self._database = duckdb.connect(config={"memory_limit": _MEMORY})
+            self._database.execute("SET preserve_insertion_order = false")
+        return self._database.execute(f"{query} FROM {self._source}").fetchall()
 
     # Arrow, where a cell has to be understood
 

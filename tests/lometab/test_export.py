@@ -416,6 +416,7 @@ def test_the_metadata_tells_what_the_file_is() -> None:
         "levels": levels,
         "ignored": {"id": "why"},
         "missing": list(schema.missing),
+        "formats": {},
         "folded_bytes": folded,
         "library": {
             "lometab": lometab.__version__,

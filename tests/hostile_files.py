@@ -1,0 +1,521 @@
+"""Small files as people have them, and what must become of each.
+
+One table: a file is read so, or refused with this code and line. Everything is made
+here; `python -m tests.hostile_files FOLDER` writes the files out to look at.
+"""
+
+import gzip
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    content: bytes
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the caller says of the file."""
+    cells: dict[str, list[str | None]] | None = None
+    """The first rows that must come back, by column."""
+    n_rows: int | None = None
+    found: dict[str, Any] = field(default_factory=dict)
+    """What must be detected."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    looks: dict[str, str] = field(default_factory=dict)
+    formats: dict[str, str | None] = field(default_factory=dict)
+    warns: str | None = None
+    """Part of a warning."""
+    status: int = 201
+    code: str | None = None
+    line: int | None = None
+    says: str | None = None
+    """Part of the error's sentence."""
+
+
+def text(*lines: str, end: str = "\n", encoding: str = "utf-8") -> bytes:
+    return "".join(line + end for line in lines).encode(encoding)
+
+
+def many(row: Callable[[int], str], count: int = 60, header: str = "x,y") -> bytes:
+    return text(header, *map(row, range(count)))
+
+
+def parquet(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+def arrow(is_file: bool, **columns: Any) -> bytes:
+    table = pa.table(columns)
+    file = io.BytesIO()
+    new = pa.ipc.new_file if is_file else pa.ipc.new_stream
+    with new(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def zstd(content: bytes) -> bytes:
+    return bytes(pa.compress(content, codec="zstd", asbytes=True))
+
+
+AB = {"a": ["1", "3"], "b": ["x", "y"]}
+PLAIN = ("a,b", "1,x", "3,y")
+BAD = {"status": 422, "code": "bad_data"}
+
+CASES = [
+    # Encodings
+    Case(
+        "utf-8",
+        text("ä,b", "1,é"),
+        cells={"ä": ["1"], "b": ["é"]},
+        found={"encoding": "utf-8"},
+    ),
+    Case("utf-8 with a mark", b"\xef\xbb\xbf" + text(*PLAIN), cells=AB),
+    Case(
+        "utf-16 little",
+        text(*PLAIN, encoding="utf-16"),
+        cells=AB,
+        found={"encoding": "utf-16"},
+    ),
+    Case(
+        "utf-16 big",
+        b"\xfe\xff" + text("a,b", "1,ß", encoding="utf-16-be"),
+        cells={"a": ["1"], "b": ["ß"]},
+    ),
+    Case(
+        "utf-16 without a mark",
+        text(*PLAIN, encoding="utf-16-le"),
+        cells=AB,
+        found={"encoding": "utf-16-le"},
+    ),
+    Case(
+        "windows-1252",
+        text("name,b", "Müller €,1", encoding="windows-1252"),
+        cells={"name": ["Müller €"], "b": ["1"]},
+        warns="windows-1252",
+        found={"encoding": "windows-1252"},
+    ),
+    Case(
+        "latin-1 told",
+        text("name,b", "Andr\xe9,1", encoding="latin-1"),
+        {"encoding": "latin-1"},
+        cells={"name": ["André"], "b": ["1"]},
+    ),
+    Case(
+        "utf-8 told of latin-1",
+        text("n,b", "x,1", "Andr\xe9,1", encoding="latin-1"),
+        {"encoding": "utf-8"},
+        **BAD,
+        line=3,
+        says="encoding",
+    ),
+    Case("utf-16 cut in half", text(*PLAIN, encoding="utf-16")[:-1], **BAD, line=3),
+    Case("an emoji", text("a,b", "1,\U0001f642"), cells={"b": ["\U0001f642"]}),
+    # Delimiters
+    Case("semicolons", text("a;b", "1;x", "3;y"), cells=AB, found={"delimiter": ";"}),
+    Case("tabs", text("a\tb", "1\tx", "3\ty"), cells=AB, found={"delimiter": "\t"}),
+    Case("bars", text("a|b", "1|x", "3|y"), cells=AB, found={"delimiter": "|"}),
+    Case(
+        "semicolons and decimal commas",
+        many(lambda i: f"{i},5;{i},25", header="a;b"),
+        found={"delimiter": ";"},
+        formats={"a": "1.234,5", "b": "1.234,5"},
+        kinds={"a": "numeric"},
+    ),
+    Case(
+        "semicolons, decimal commas, no header",
+        text("1,5;2,5", "3,5;4,5"),
+        found={"delimiter": ";", "header": False},
+        cells={"column_1": ["1,5", "3,5"]},
+    ),
+    Case(
+        "commas in texts",
+        text("a;b", '1;"x, y, z"', '3;"p, q"'),
+        cells={"b": ["x, y, z", "p, q"]},
+        found={"delimiter": ";"},
+    ),
+    Case(
+        "a told delimiter",
+        text("a;b,c", "1;2,3"),
+        {"delimiter": ","},
+        cells={"a;b": ["1;2"], "c": ["3"]},
+    ),
+    Case("one column", text("price", "1.5", "2.5"), cells={"price": ["1.5", "2.5"]}),
+    # Quotes
+    Case(
+        "quoted cells", text('"a","b"', '"1","x, y"'), cells={"a": ["1"], "b": ["x, y"]}
+    ),
+    Case(
+        "doubled quotes",
+        text("a,b", '1,"he said ""no"""'),
+        cells={"b": ['he said "no"']},
+    ),
+    Case(
+        "newlines in quotes",
+        text("a,b", '1,"x\ny"', "3,z"),
+        cells={"a": ["1", "3"], "b": ["x\ny", "z"]},
+        n_rows=2,
+    ),
+    Case(
+        "CRLF in quotes",
+        text("a,b", '1,"x\r\ny"', "3,z", end="\r\n"),
+        cells={"b": ["x\r\ny", "z"]},
+    ),
+    Case("a newline in a name", text('"a\nb",c', "1,2"), cells={"a\nb": ["1"]}),
+    Case(
+        "inches",
+        text("size,b", '5" pipe,1', '3" pipe,2'),
+        found={"quote": "none"},
+        cells={"size": ['5" pipe', '3" pipe']},
+    ),
+    Case(
+        "a stray quote among quoted cells",
+        text("a,b", '"x",1', '5" pipe,2'),
+        **BAD,
+        line=3,
+        says='5" pipe',
+    ),
+    Case("text after a closing quote", text("a,b", '"x" y,1'), **BAD, line=2),
+    Case(
+        "quotes as characters, told",
+        text("a,b", '"x,1', 'y",2'),
+        {"quote": "none"},
+        cells={"a": ['"x', 'y"'], "b": ["1", "2"]},
+    ),
+    Case(
+        "single quotes, told",
+        text("a,b", "'x, y',1"),
+        {"quote": "'"},
+        cells={"a": ["x, y"]},
+    ),
+    Case(
+        "an open quote",
+        text("a,b", "1,2", '"3,4', "5,6"),
+        **BAD,
+        line=3,
+        says="nothing closes",
+    ),
+    Case(
+        "an open quote in the last cell",
+        text("a,b", "1,2", '3,"4', "5,6"),
+        **BAD,
+        line=3,
+    ),
+    # Lines
+    Case("CRLF", text(*PLAIN, end="\r\n"), cells=AB),
+    Case("CR", text(*PLAIN, end="\r"), cells=AB),
+    Case("CRLF and LF", b"a,b\r\n1,x\n3,y\r\n", cells=AB),
+    Case("a CR inside a cell", b"a,b\n1,x\ry\n", **BAD, line=2),
+    Case("no newline at the end", b"a,b\n1,x\n3,y", cells=AB),
+    Case(
+        "blank lines",
+        text("", "a,b", "", "1,x", "", "3,y", "", ""),
+        cells=AB,
+        n_rows=2,
+        warns="5 blank lines",
+    ),
+    Case("a line of blanks in one column", text("a", "1", "  ", "3"), n_rows=3),
+    # Ragged
+    Case(
+        "a cell too many",
+        text("a,b", "1,2", "3,4,5", "6,7"),
+        **BAD,
+        line=3,
+        says="3 cells where 2",
+    ),
+    Case(
+        "a cell too few",
+        text("a,b,c", "1,2,3", "4,5", "6,7,8"),
+        **BAD,
+        line=3,
+        says="4,5",
+    ),
+    Case(
+        "ragged after a long beginning",
+        text("a,b", *["1,2"] * 3000, "3", "4,5"),
+        **BAD,
+        line=3002,
+    ),
+    Case(
+        "ragged after a record of two lines",
+        text("a,b", '1,"x\ny"', "3"),
+        **BAD,
+        line=4,
+    ),
+    Case(
+        "a title above the header",
+        text("Report of 2024", "a,b,c", "1,2,3", "4,5,6"),
+        **BAD,
+        line=1,
+    ),
+    Case(
+        "delimiters at the ends of lines",
+        text("a,b", "1,x,", "3,y,"),
+        cells=AB,
+        warns="ends with a delimiter",
+        kinds={"column_3": "ignore"},
+    ),
+    Case("a delimiter at the end of the header", text("a,b,", "1,x", "3,y"), cells=AB),
+    Case("a delimiter at the end of all", text("a,b,", "1,x,", "3,y,"), cells=AB),
+    # Headers
+    Case(
+        "no header",
+        text("1.5,x", "2.5,y", "3.5,x"),
+        found={"header": False},
+        cells={"column_1": ["1.5", "2.5", "3.5"]},
+        n_rows=3,
+    ),
+    Case("no header, told", text("a,b", "c,d"), {"header": False}, n_rows=2),
+    Case(
+        "years as names, told",
+        text("2019,2020", "1,2"),
+        {"header": True},
+        cells={"2019": ["1"], "2020": ["2"]},
+    ),
+    Case(
+        "equal names",
+        text("a,a,b", "1,2,3"),
+        warns="'a_2'",
+        cells={"a": ["1"], "a_2": ["2"], "b": ["3"]},
+    ),
+    Case(
+        "a name that would be given",
+        text("a,a_2,a", "1,2,3"),
+        cells={"a": ["1"], "a_2": ["2"], "a_3": ["3"]},
+    ),
+    Case(
+        "an empty name",
+        text("a,,b", "1,2,3"),
+        warns="column 2 without a name",
+        cells={"column_2": ["2"]},
+    ),
+    Case(
+        "an index without a name",
+        many(lambda i: f"{i},{i * i % 7}", header=",v"),
+        looks={"column_1": "id"},
+        kinds={"column_1": "ignore"},
+    ),
+    Case(
+        "R's row names",
+        text('"x","y"', '"r1",1.5,2', '"r2",2.5,3'),
+        cells={"column_1": ["r1", "r2"], "x": ["1.5", "2.5"]},
+        warns="R writes",
+    ),
+    Case("names with blanks around", text(" a , b", "1,2"), cells={"a": ["1"]}),
+    Case(
+        "names that SQL knows",
+        text('select,"c0""; --",a.b', "1,2,3"),
+        cells={"select": ["1"], 'c0"; --': ["2"], "a.b": ["3"]},
+    ),
+    Case("a header alone", text("a,b"), **BAD, says="no rows"),
+    # No tables
+    Case("nothing", b"", **BAD, says="empty"),
+    Case("blanks", b" \n\n ", **BAD, says="empty"),
+    Case("a NUL", b"a,b\n1,2\n3,\x00\n", **BAD, line=3, says="NUL"),
+    Case("random bytes", bytes(range(256)) * 3, **BAD, line=1),
+    Case(
+        "a picture",
+        b"\x89PNG\r\n\x1a\n" + bytes(20),
+        status=415,
+        code="unsupported_media_type",
+    ),
+    Case(
+        "a workbook",
+        b"PK\x03\x04" + bytes(20),
+        status=415,
+        code="unsupported_media_type",
+        says="save the sheet as CSV",
+    ),
+    # Packed
+    Case("gzip", gzip.compress(text(*PLAIN)), cells=AB),
+    Case(
+        "gzip in two parts",
+        gzip.compress(b"a,b\n1,x\n") + gzip.compress(b"3,y\n"),
+        cells=AB,
+    ),
+    Case("gzip, cut", gzip.compress(text(*PLAIN) * 50)[:-12], **BAD, says="cut"),
+    Case("zstd", zstd(text(*PLAIN)), cells=AB),
+    Case("zstd, broken", zstd(text(*PLAIN) * 50)[:20] + bytes(9), **BAD),
+    Case(
+        "a bomb",
+        gzip.compress(b"a,b\n" + b"1,2\n" * 3_000_000),
+        status=413,
+        code="too_large",
+        says="unpacks",
+    ),
+    # Parquet and Arrow
+    Case(
+        "parquet",
+        parquet(a=[1, 3], b=["x", "y"]),
+        cells=AB,
+        found={"format": "parquet"},
+    ),
+    Case(
+        "parquet with nulls, dates and booleans",
+        parquet(
+            a=pa.array([1.5, None] * 30),
+            t=pa.array([0, 86400] * 30, pa.timestamp("s")),
+            b=[True, False] * 30,
+            c=pa.array(["x", None] * 30).dictionary_encode(),
+        ),
+        kinds={"a": "numeric", "t": "datetime", "b": "categorical", "c": "categorical"},
+        looks={"b": "boolean"},
+        n_rows=60,
+    ),
+    Case("parquet with lists", parquet(a=[[1], [2]]), **BAD, says="list"),
+    Case("parquet, cut", parquet(a=[1, 2])[:-9], **BAD),
+    Case("arrow stream", arrow(False, a=[1, 3], b=["x", "y"]), cells=AB),
+    Case("arrow file", arrow(True, a=[1, 3], b=["x", "y"]), cells=AB),
+    Case("arrow stream, cut", arrow(False, a=list(range(99)))[:200], **BAD),
+    Case(
+        "parquet with a name that means a path",
+        parquet(**{"a.b": [1, 2]}),
+        cells={"a.b": ["1", "2"]},
+    ),
+    Case(
+        "a parquet bomb",
+        parquet(a=pa.array(["x" * 10_000] * 5000)),
+        status=413,
+        code="too_large",
+    ),
+    # Kinds
+    Case("thousands", many(lambda i: f'"{i},{i:03d}",{i}'), formats={"x": "1,234.5"}),
+    Case(
+        "thousands with blanks",
+        many(lambda i: f"{i + 1} 234.5,{i}"),
+        formats={"x": "1,234.5"},
+    ),
+    Case(
+        "decimal commas, told",
+        many(lambda i: f"{i},234;{i}", header="x;y"),
+        {"number_format": "1,234.5"},
+        formats={"x": "1,234.5"},
+    ),
+    Case(
+        "numbers and one word",
+        text("x,y", *(f"{i % 9},{i}" for i in range(50)), "many,3"),
+        kinds={"x": "categorical"},
+    ),
+    Case(
+        "ISO dates",
+        many(lambda i: f"2024-01-{i % 28 + 1:02d},{i}"),
+        kinds={"x": "datetime"},
+        formats={"x": None},
+    ),
+    Case(
+        "days first",
+        many(lambda i: f"{i % 28 + 1}/12/2024,{i}"),
+        kinds={"x": "datetime"},
+        formats={"x": "d/m/y"},
+    ),
+    Case(
+        "months first",
+        many(lambda i: f"12/{i % 28 + 1}/24 1:30 PM,{i}"),
+        kinds={"x": "datetime"},
+        formats={"x": "m/d/y"},
+    ),
+    Case(
+        "days or months first",
+        many(lambda i: f"{i % 12 + 1}/{i % 7 + 1}/2024,{i}"),
+        kinds={"x": "ignore"},
+        looks={"x": "date"},
+        warns="date_format",
+    ),
+    Case(
+        "days or months first, told",
+        many(lambda i: f"{i % 12 + 1}.1.2024,{i}"),
+        {"date_format": "d/m/y"},
+        kinds={"x": "datetime"},
+        formats={"x": "d/m/y"},
+    ),
+    Case(
+        "31 February",
+        many(lambda i: f"31/{i % 2 + 1}/2024,{i}"),
+        kinds={"x": "categorical"},
+    ),
+    Case(
+        "booleans",
+        many(lambda i: f"{'yes' if i % 2 else 'no'},{i}"),
+        kinds={"x": "categorical"},
+        looks={"x": "boolean"},
+    ),
+    Case(
+        "free text",
+        many(lambda i: f"note number {i},{i}"),
+        looks={"x": "text"},
+        kinds={"x": "ignore"},
+        warns="free text",
+    ),
+    Case("identifiers", many(lambda i: f"{1000 + i},{i % 5}"), looks={"x": "id"}),
+    Case(
+        "identifiers by name",
+        many(lambda i: f"{i * 37 % 61},{i % 5}", header="customer_id,y"),
+        looks={"customer_id": "id"},
+    ),
+    Case("one value", many(lambda i: f"7,{i % 5}"), looks={"x": "constant"}),
+    Case("no value", many(lambda i: f"NA,{i % 5}"), looks={"x": "empty"}),
+    Case(
+        "a copy",
+        many(lambda i: f"{i % 5},{i * 7 % 11},{i % 5}", header="x,y,z"),
+        looks={"z": "copy"},
+        kinds={"x": "numeric", "z": "ignore"},
+    ),
+    Case(
+        "codes",
+        many(lambda i: f"{i % 4},{i / 7}"),
+        kinds={"x": "numeric"},
+        warns="codes",
+    ),
+    Case(
+        "missing words",
+        many(lambda i: f"{['1', ' NA ', '?', 'null'][i % 4]},{i}"),
+        kinds={"x": "numeric"},
+    ),
+    Case(
+        "words that are values",
+        many(lambda i: f"{['0', '999'][i % 2]},{i}"),
+        kinds={"x": "numeric"},
+        looks={"x": "number"},
+    ),
+    Case(
+        "own missing words",
+        many(lambda i: f"{['1.5', '2', 'none yet'][i % 3]},{i}"),
+        {"missing_values": ["none yet"]},
+        kinds={"x": "numeric"},
+    ),
+    Case("underscores", many(lambda i: f"{i}_000,{i % 5}"), looks={"x": "text"}),
+    Case(
+        "many columns",
+        text(",".join(f"c{i}" for i in range(3000)), *[",".join(["1"] * 3000)] * 3),
+        n_rows=3,
+    ),
+    Case(
+        "too many columns",
+        text("," * 20_000, "," * 20_000),
+        status=413,
+        code="too_large",
+        says="columns",
+    ),
+    Case("a long cell", text("a,b", "x" * 2_000_000 + ",1", "y,2"), n_rows=2),
+]
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, case in enumerate(CASES, start=1):
+        (folder / f"{i:03d} {case.name.replace('/', '-')}").write_bytes(case.content)
+
+
+if __name__ == "__main__":
+    main()
