@@ -22,6 +22,7 @@ from lometab.nn import (
     MemberLinear,
     compute_bins,
     from_batch_ensemble,
+    hidden_layer,
     relu_dropout,
 )
 
@@ -327,7 +328,7 @@ def flat_input(model: LoMETab, *rows: Tensor) -> Tensor:
     """What the first layer is given."""
     seen = []
     handle = model.blocks[0].register_forward_pre_hook(lambda _, x: seen.append(x[0]))
-    model(*rows)
+    model.eval()(*rows)
     handle.remove()
     return seen[0]
 
@@ -360,7 +361,7 @@ def test_own_rows_that_are_the_same_give_what_shared_rows_give(variant) -> None:
     x_num, x_cat = random_rows(9, model)
     own = model(x_num[:, None].expand(-1, k, -1), x_cat[:, None].expand(-1, k, -1))
     assert own.shape == (9, k, 2)
-    torch.testing.assert_close(own, model(x_num, x_cat))
+    torch.testing.assert_close(own, model(x_num, x_cat), rtol=1e-5, atol=1e-5)
 
 
 def test_members_with_own_rows_do_not_see_each_others() -> None:
@@ -413,9 +414,109 @@ def test_dropout_drops_the_share_it_is_told(p) -> None:
 
 def test_dropped_units_are_independent() -> None:
     is_kept = (relu_dropout(torch.ones(4_000_000), 0.5, training=True) > 0).double()
-    for distance in (1, 2, 3, 4, 8, 192):
+    for distance in (1, 2, 3, 4, 8, 192, 2**20):
         both = (is_kept[:-distance] * is_kept[distance:]).mean()
         assert abs(both - 0.25) < 5 * 0.5 / len(is_kept) ** 0.5
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropped_units_are_independent_of_each_other_over_many_steps(p) -> None:
+    # All units come of one table of words: any two must differ as if drawn anew.
+    n_steps, n_units = 10_000, 100
+    x = torch.ones(n_units)
+    steps = [relu_dropout(x, p, training=True) > 0 for _ in range(n_steps)]
+    is_kept = torch.stack(steps).double()  # (steps, units)
+    spread = (p * (1 - p) / n_steps) ** 0.5
+    assert (is_kept.mean(0) - (1 - p)).abs().max() < 5 * spread
+    correlation = torch.corrcoef(is_kept.T).triu(1)
+    assert correlation.abs().max() < 5.5 * n_steps**-0.5
+    assert correlation[correlation != 0].std() == pytest.approx(n_steps**-0.5, rel=0.05)
+    # Nor does a step know of the one before it, and shares of a step are binomial.
+    next_step = ((is_kept[1:] - 1 + p) * (is_kept[:-1] - 1 + p)).mean(0)
+    assert next_step.abs().max() < 5 * p * (1 - p) * n_steps**-0.5
+    by_step = is_kept.sum(1).var().item()
+    assert by_step == pytest.approx(n_units * p * (1 - p), rel=5 * (2 / n_steps) ** 0.5)
+
+
+def plain_hidden_layer(layer: LoMETabLinear, x: Tensor, is_kept: Tensor) -> Tensor:
+    """By the formula, member by member; autograd gives its gradient."""
+    members = []
+    for k in range(layer.k):
+        weight = layer.weight * (1 + layer.a[k] @ layer.b[k].T)
+        own = x if x.ndim == 2 else x[:, k]
+        members.append(F.relu(F.linear(own, weight, layer.bias[k])))
+    return torch.stack(members, dim=1) * is_kept
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25])
+@pytest.mark.parametrize("is_shared", [True, False])
+@pytest.mark.parametrize("k", [1, 3, 8])
+@pytest.mark.parametrize("cached", [64, 160, 2**20])
+def test_gradient_of_a_hidden_layer_is_that_of_the_formula(
+    p, is_shared, k, cached, monkeypatch
+) -> None:
+    monkeypatch.setattr(lometab.nn, "_CACHED", cached)  # how many members at a time
+    lometab.nn._random_words.cache_clear()
+    layer = LoMETabLinear(6, 5, k=k, rank=2, sigma_init=1.0).double()
+    nn.init.normal_(layer.bias)
+    x = torch.randn(7, 6) if is_shared else torch.randn(7, k, 6)
+    x = x.double().requires_grad_()
+    y = hidden_layer(layer, x, p, training=True)
+    with torch.no_grad():
+        is_kept = (y > 0).double() / (1 - p)
+        if p == 0:
+            assert torch.equal(is_kept == 0, layer(x) <= 0)
+    expected = plain_hidden_layer(layer, x, is_kept)
+    torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-14)
+    grad = torch.randn_like(y)
+    inputs = [x, *layer.parameters()]
+    for actual, wanted in zip(
+        torch.autograd.grad(y, inputs, grad),
+        torch.autograd.grad(expected, inputs, grad),
+        strict=True,
+    ):
+        assert actual.shape == wanted.shape
+        torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
+    lometab.nn._random_words.cache_clear()
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_gradcheck_of_a_hidden_layer(p, is_shared) -> None:
+    layer = LoMETabLinear(4, 3, k=2, rank=2, sigma_init=1.0).double()
+    x = (torch.randn(5, 4) if is_shared else torch.randn(5, 2, 4)).double()
+
+    def seeded(x: Tensor, *_: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return hidden_layer(layer, x, p, training=True)
+
+    assert torch.autograd.gradcheck(
+        seeded, (x.requires_grad_(), *layer.parameters()), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("d_out", [1, 3])
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_gradcheck_of_the_member_layer(d_out, is_shared) -> None:
+    layer = MemberLinear(4, d_out, k=2).double()
+    x = (torch.randn(5, 4) if is_shared else torch.randn(5, 2, 4)).double()
+    inputs = (x.requires_grad_(), *layer.parameters())
+    assert torch.autograd.gradcheck(lambda x, *_: layer(x), inputs)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_training_on_a_cpu_computes_what_other_devices_do(variant, monkeypatch) -> None:
+    model = make_model(variant, dropout=0.0)
+    rows = random_rows(9, model)
+    ours = model(*rows)
+    grads = torch.autograd.grad(ours.square().sum(), [*model.parameters()])
+    monkeypatch.setattr(lometab.nn, "_is_for_cpu", lambda x: False)
+    plain = model(*rows)
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+    expected = torch.autograd.grad(plain.square().sum(), [*model.parameters()])
+    for actual, wanted in zip(grads, expected, strict=True):
+        scale = wanted.abs().max().item()
+        torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("shape", [(7,), (5, 3), (6, 3, 5)])
@@ -443,7 +544,8 @@ def test_dropout_is_seeded_and_lets_no_nan_pass_unseen() -> None:
     torch.manual_seed(1)
     assert torch.equal(relu_dropout(x, 0.3, training=True), one)
     assert not torch.equal(one, other)
-    assert relu_dropout(torch.full((50,), math.nan), 0.5, training=True).isnan().all()
+    y = relu_dropout(torch.full((50,), math.nan), 0.5, training=True)
+    assert 10 < y.isnan().sum() < 40  # those that were kept
 
 
 @pytest.mark.parametrize(("p", "training"), [(0.5, False), (0.0, True), (0.0, False)])
