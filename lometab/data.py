@@ -126,8 +126,8 @@ def count_steps(values: Float) -> tuple[bool, bool]:
     """Whether numbers are distinct and whole, and whether they only rise or fall."""
     if not is_whole(values):
         return False, False
-    steps = np.diff(values)
-    is_monotone = bool((steps > 0).all() or (steps < 0).all())
+    before, after = values[:-1], values[1:]
+    is_monotone = bool((after > before).all() or (after < before).all())
     return is_monotone or len(np.unique(values)) == len(values), is_monotone
 
 

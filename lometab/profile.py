@@ -216,16 +216,23 @@ def find_leaks(table: ParquetTable, schema: Schema) -> list[str]:
     kept = ~np.isnan(y) if schema.classes is None else y >= 0
     if kept.sum() < 50:
         return []
-    groups = {name: _bins(x_num[kept, i]) for i, name in enumerate(schema.numeric)} | {
-        name: np.unique(x_cat[kept, i], return_inverse=True)[1]
-        for i, name in enumerate(schema.categorical)
-    }
-    left = _left_of_variance if schema.classes is None else _left_of_errors
+    left: dict[str, float] = {}
+    for i, name in enumerate(schema.numeric):
+        values = x_num[kept, i]
+        if schema.classes is None:
+            left[name] = _left_of_order(y[kept], values)
+        else:
+            left[name] = _left_of_errors(y[kept], _bins(values))
+    measure_groups = _left_of_variance if schema.classes is None else _left_of_errors
+    for i, name in enumerate(schema.categorical):
+        groups = np.unique(x_cat[kept, i], return_inverse=True)[1]
+        if groups.max() < kept.sum() / 5:
+            left[name] = measure_groups(y[kept], groups)
     return [
         f"column {name!r} alone tells the target almost perfectly; if it is not known "
         "before the target is, set it to `ignore`"
-        for name, group in groups.items()
-        if group.max() < kept.sum() / 5 and left(y[kept], group) < _LEAK_LEFT
+        for name, share in left.items()
+        if share < _LEAK_LEFT
     ]
 
 
@@ -234,12 +241,27 @@ _LEAK_LEFT = 0.01
 """What a leak leaves of the errors, or of the variance."""
 
 
-def _bins(values: Float, count: int = 200) -> NDArray[np.intp]:
-    """Which of `count` bins with as many values each holds a value; the missing have
-    one of their own."""
-    ends = np.nanquantile(values, np.linspace(0, 1, count + 1)[1:-1])
-    bins = np.searchsorted(np.unique(ends), values)
+def _bins(values: Float) -> NDArray[np.intp]:
+    """Which of up to 200 bins of as many values each holds a value; the missing ones
+    have one of their own."""
+    count = min(200, len(values) // 10)
+    ends = np.unique(np.nanquantile(values, np.linspace(0, 1, count + 1)[1:-1]))
+    bins = np.searchsorted(ends, values)
     return np.where(np.isnan(values), len(ends) + 1, bins)
+
+
+def _left_of_order(y: Float, values: Float) -> float:
+    """The share of the variance of y's ranks that those of the values do not tell."""
+    known = np.where(np.isnan(values), np.nanmedian(values), values)
+    one, other = (
+        np.unique(array, return_inverse=True)[1].astype(np.float64)
+        for array in (y, known)
+    )
+    scale = one.std() * other.std()
+    if scale == 0:
+        return 1.0
+    correlation = ((one - one.mean()) * (other - other.mean())).mean() / scale
+    return float(1 - correlation**2)
 
 
 def _left_of_variance(y: Float, group: NDArray[np.intp]) -> float:
@@ -275,10 +297,11 @@ class _Measured:
 class _Table:
     """The columns c0, c1, ... of a Parquet file, for DuckDB and for Arrow.
 
-    A table of few rows is measured in memory. Of a larger one, one pass counts what is there and what of it is a number, without regard to blanks
-    around the cells. Columns of plain numbers are then described by a second pass; of
-    the others, the distinct texts are counted and read by `cells`, and those with too
-    many are read whole, batch by batch.
+    A table of few rows is measured in memory. Of a larger one, one pass counts what is
+    there and what of it is a number, without regard to blanks around the cells. Columns
+    of plain numbers are then described by a second pass; of the others, the distinct
+    texts are counted and read by `cells`, and those with too many are read whole,
+    batch by batch.
     """
 
     def __init__(
@@ -331,12 +354,14 @@ class _Table:
         values = cells.numbers(column, "", self._missing)
         values = np.sort(values[~np.isnan(values)])
         finite = values[np.isfinite(values)]
+        quantiles = None
+        if len(finite):
+            with np.errstate(over="ignore", invalid="ignore"):
+                quantiles = np.quantile(finite, QUANTILES).tolist()
         return replace(
             measured,
             range=_finite(values[0], values[-1]),
-            quantiles=_name_quantiles(np.quantile(finite, QUANTILES).tolist())
-            if len(finite)
-            else None,
+            quantiles=_name_quantiles(quantiles),
         )
 
     def _measure(self, i: int, row: Any, numbers: Any) -> _Measured:
@@ -468,7 +493,9 @@ class _Table:
         )
 
     def _count_trimmed(self, i: int) -> str:
-        text = f"trim(c{i}, {_quoted(cells.BLANKS)})"
+        text = f"c{i}"
+        if pa.types.is_string(self._types[i]):
+            text = f"trim(c{i}, {_quoted(cells.BLANKS)})"
         return f"{{'n_distinct': approx_count_distinct({text})}}"
 
     def _describe_numbers(self, i: int) -> str:
@@ -478,7 +505,8 @@ class _Table:
         return (
             f"{{'low': min({number}) FILTER ({there}), "
             f"'high': max({number}) FILTER ({there}), "
-            f"'n_whole': count(*) FILTER ({there} AND {number} = trunc({number})), "
+            f"'n_whole': count(*) FILTER ({there} AND isfinite({number}) "
+            f"AND {number} = trunc({number})), "
             f"'quantiles': quantile_cont({number}, {[*QUANTILES]}) FILTER ({sampled})}}"
         )
 
