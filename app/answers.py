@@ -1,5 +1,6 @@
 """Answers as clients want them, written in chunks: JSON, CSV or Arrow."""
 
+import csv
 import io
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -75,11 +76,13 @@ class CsvAnswer:
     def write(self, columns: Columns) -> bytes:
         table = pa.table(self._flatten(columns))
         file = io.BytesIO()
-        options = pyarrow.csv.WriteOptions(
-            include_header=self._is_first, quoting_style="needed"
-        )
+        if self._is_first:
+            self._is_first = False
+            names = io.StringIO()  # Arrow would put quotes round each
+            csv.writer(names, lineterminator="\n").writerow(table.column_names)
+            file.write(names.getvalue().encode())
+        options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
         pyarrow.csv.write_csv(table, file, options)
-        self._is_first = False
         return file.getvalue()
 
     def end(self) -> bytes:

@@ -393,12 +393,8 @@ class Serving:
             raise Overloaded("many large tables are being answered; ask again later")
         self._n_tables += 1
         try:
-            started_at = perf_counter()
-            pieces = self._pieces(question)
+            pieces = self._pieces(question, perf_counter())
             first = await self._in_thread(next, pieces)
-            question.seconds["queue"] = max(
-                0.0, perf_counter() - started_at - sum(question.seconds.values())
-            )
         finally:
             self._n_tables -= 1
         return self._follow(first, pieces)
@@ -410,12 +406,15 @@ class Serving:
         while piece := await self._in_thread(next, pieces, b""):
             yield piece
 
-    def _pieces(self, question: Question) -> Iterator[bytes]:
+    def _pieces(self, question: Question, asked_at: float) -> Iterator[bytes]:
         started_at = perf_counter()
         model = find_asked_model(question.secret, question.reference)
         question.open(model, self._predictors.get(model))
         self._check(question)
-        question.seconds = {"parse": perf_counter() - started_at}
+        question.seconds = {
+            "parse": perf_counter() - started_at,
+            "queue": started_at - asked_at,
+        }
         head = question.head(question.notes)
         answer = question.start_answer()
         piece = answer.begin(head)

@@ -7,7 +7,7 @@ find what is wrong with it, then to answer it. What is wrong is a DataError.
 import codecs
 import csv
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
@@ -95,6 +95,7 @@ class Records:
     def __init__(self, rows: Any) -> None:
         if not isinstance(rows, list):
             raise DataError("rows must be a list of objects")
+        _refuse_none(rows)
         for i, row in enumerate(rows, start=1):
             if not isinstance(row, dict):
                 raise DataError(
@@ -120,6 +121,7 @@ class Matrix:
         _refuse_doubles(names)
         if not isinstance(data, list):
             raise DataError("data must be a list of lists of cells")
+        _refuse_none(data)
         for i, row in enumerate(data, start=1):
             if not isinstance(row, list) or len(row) != len(names):
                 raise DataError(
@@ -134,6 +136,11 @@ class Matrix:
         for start in range(0, len(self._data), size):
             rows = self._data[start : start + size]
             yield {n: [row[i] for row in rows] for n, i in places.items()}, len(rows)
+
+
+def _refuse_none(rows: Sequence[Any]) -> None:
+    if not rows:
+        raise DataError("there are no rows to predict")
 
 
 def _union(rows: Sequence[dict[str, Any]]) -> Collection[str]:
@@ -206,8 +213,7 @@ class CsvRows:
                     strings_can_be_null=False,
                 ),
             )
-            for batch in reader:
-                yield from _slices(batch, names, size)
+            yield from _slices(reader, names, size)
 
     def _refuse_open_quote(self) -> None:
         """Arrow takes all lines behind a quote that is never closed for one cell."""
@@ -275,10 +281,7 @@ class ArrowRows:
         for name in names:
             _refuse_type(name, self._schema.field(name).type)
         with _refusing("Arrow stream"), _opened(self._body) as file:
-            for batch in pa.ipc.open_stream(file):
-                # Offsets that lead out of a buffer would be followed.
-                batch.validate(full=True)
-                yield from _slices(batch, names, size)
+            yield from _slices(_validated(pa.ipc.open_stream(file)), names, size)
 
 
 class ParquetRows:
@@ -302,11 +305,8 @@ class ParquetRows:
         with _refusing("Parquet file"), _opened(self._body) as file:
             parquet = pq.ParquetFile(file)
             if names:
-                for batch in parquet.iter_batches(
-                    size, columns=read, use_threads=False
-                ):
-                    batch.validate(full=True)
-                    yield from _slices(batch, names, size)
+                batches = parquet.iter_batches(size, columns=read, use_threads=False)
+                yield from _slices(_validated(batches), names, size)
             else:
                 for start in range(0, self.n_rows, size):
                     yield {}, min(size, self.n_rows - start)
@@ -354,10 +354,36 @@ def _refuse_type(name: str, kind: pa.DataType) -> None:
         )
 
 
-def _slices(batch: pa.RecordBatch, names: list[str], size: int) -> Iterator[Chunk]:
-    for start in range(0, batch.num_rows, size):
-        part = batch.slice(start, size)
-        yield {name: _plain(part.column(name)) for name in names}, part.num_rows
+def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch.validate(full=True)  # offsets out of a buffer would be followed
+        yield batch
+
+
+def _slices(
+    batches: Iterable[pa.RecordBatch], names: list[str], size: int
+) -> Iterator[Chunk]:
+    """Chunks of one size, whatever that of the batches is; the last may be smaller."""
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        held.append(batch)
+        n_held += batch.num_rows
+        if n_held < size:
+            continue
+        table = pa.Table.from_batches(held)
+        whole = n_held - n_held % size
+        for start in range(0, whole, size):
+            yield _chunk(table.slice(start, size), names)
+        held = table.slice(whole).to_batches()
+        n_held -= whole
+    if n_held:
+        yield _chunk(pa.Table.from_batches(held), names)
+
+
+def _chunk(table: pa.Table, names: list[str]) -> Chunk:
+    table = table.combine_chunks()
+    return {name: _plain(table[name].chunk(0)) for name in names}, table.num_rows
 
 
 def _plain(column: pa.Array) -> pa.Array:

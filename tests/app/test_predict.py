@@ -1,0 +1,656 @@
+"""Predict over HTTP, in process: every format in and out, options, bounds, chunks."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from app import auth, db
+from app.main import app
+from app.predicting import JOINED_BYTES, get_serving
+from app.settings import get_settings
+from lometab.predictor import Predictor
+from tests.app.test_jobs_routes import check_problem
+from tests.app.test_reports import ROWS, succeed
+from tests.conftest import make_csv
+
+ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+INPUTS = ("size", "colour", "weight")
+N_EXAMPLES = int(os.environ.get("LOMETAB_FUZZ_EXAMPLES", "40"))
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture(autouse=True)
+def fresh_serving() -> Iterator[None]:
+    """Settings that a test changes are read when the first question comes."""
+    get_serving.cache_clear()
+    yield
+    get_serving.cache_clear()
+
+
+@pytest.fixture
+def y(client: TestClient, scratch: Path) -> str:
+    """Where a model of a number is asked."""
+    return f"/models/{succeed(client, scratch, 'y')['model_id']}/predict"
+
+
+@pytest.fixture
+def label(client: TestClient, scratch: Path) -> str:
+    """The same for one of two classes."""
+    return f"/models/{succeed(client, scratch, 'label')['model_id']}/predict"
+
+
+def load(client: TestClient, path: str) -> Predictor:
+    return Predictor(client.get(path.replace("/predict", "/onnx")).content)
+
+
+def table_of(rows: list[dict[str, Any]] = ROWS) -> pa.Table:
+    return pa.table({name: [row[name] for row in rows] for name in INPUTS})
+
+
+def to_csv(delimiter: str = ",", rows: list[dict[str, Any]] = ROWS) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter=delimiter)
+    writer.writerow(INPUTS)
+    writer.writerows([row[name] for name in INPUTS] for row in rows)
+    return file.getvalue()
+
+
+def to_arrow(table: pa.Table, chunk: int | None = None) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=chunk)
+    return sink.getvalue()
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def send(
+    client: TestClient, path: str, content: bytes | str, kind: str, **headers: str
+) -> httpx.Response:
+    return client.post(
+        path,
+        content=content.encode() if isinstance(content, str) else content,
+        headers={"Content-Type": kind, **headers},
+    )
+
+
+# Formats in
+
+
+def bodies() -> dict[str, tuple[bytes, str]]:
+    matrix = {"columns": INPUTS, "data": [[row[n] for n in INPUTS] for row in ROWS]}
+    numbers = table_of().set_column(
+        0, "size", pa.array([float(row["size"]) for row in ROWS])
+    )
+    return {
+        "matrix": (orjson.dumps(matrix), "application/json"),
+        "csv": (to_csv().encode(), "text/csv"),
+        "semicolons": (to_csv(";").encode(), "text/csv; header=present"),
+        "bom": (to_csv("\t").encode("utf-8-sig"), "text/csv; charset=UTF-8"),
+        "utf-16": (to_csv().encode("utf-16"), 'text/csv; charset="utf-16"'),
+        "arrow": (to_arrow(table_of(), chunk=7), ARROW),
+        "numbers": (to_arrow(numbers), ARROW),
+        "dictionary": (
+            to_arrow(
+                table_of().set_column(
+                    1, "colour", table_of()["colour"].dictionary_encode()
+                )
+            ),
+            ARROW,
+        ),
+        "parquet": (to_parquet(table_of()), PARQUET),
+    }
+
+
+def test_every_format_gives_the_same_answer(client: TestClient, y: str) -> None:
+    rows = [{name: row[name] for name in INPUTS} for row in ROWS]
+    expected = client.post(y, json={"rows": rows}).json()
+    assert len(expected["predictions"]) == len(ROWS)
+    for name, (content, kind) in bodies().items():
+        response = send(client, y, content, kind)
+        assert response.status_code == 200, (name, response.text)
+        assert response.json() == expected, name
+
+
+def test_a_large_body_gives_the_same_answer(client: TestClient, y: str) -> None:
+    """Whether it is told how long it is or not."""
+    rows = [{name: row[name] for name in INPUTS} for row in ROWS]
+    expected = client.post(y, json={"rows": rows}).json()
+    for name, (content, kind) in bodies().items():
+        halves = iter((content[:9], content[9:]))
+        headers = {"Content-Type": kind}
+        response = client.post(y, content=halves, headers=headers)
+        assert "content-length" not in response.request.headers
+        assert response.status_code == 200, (name, response.text)
+        assert response.json() == expected, name
+
+
+def test_missing_cells_of_arrow(client: TestClient, y: str) -> None:
+    table = pa.table(
+        {
+            "size": pa.array([1, None], pa.int8()),
+            "colour": pa.array([None, "red"], pa.large_string()),
+            "weight": pa.nulls(2),
+        }
+    )
+    rows = [{"size": 1}, {"colour": "red", "weight": None}]
+    expected = client.post(y, json={"rows": rows}).json()["predictions"]
+    for content, kind in ((to_arrow(table), ARROW), (to_parquet(table), PARQUET)):
+        assert send(client, y, content, kind).json()["predictions"] == expected
+
+
+# Formats out
+
+
+def test_csv_out(client: TestClient, y: str, label: str) -> None:
+    for path, names in (
+        (
+            y,
+            "mean,member_0,member_1,member_2,std,interval_lower,interval_upper",
+        ),
+        (
+            label,
+            "mean_high,mean_low,label,member_0_high,member_0_low,member_1_high,"
+            "member_1_low,member_2_high,member_2_low,entropy,mutual_information,"
+            "disagreement,set",
+        ),
+    ):
+        expected = client.post(path, json={"rows": ROWS}).json()
+        response = client.post(
+            path, json={"rows": ROWS}, headers={"Accept": "text/csv"}
+        )
+        assert response.headers["content-type"].startswith("text/csv")
+        assert response.text.splitlines()[0] == names
+        head = json.loads(response.headers["lometab-head"])
+        assert {**head, "predictions": expected["predictions"]} == expected
+        rows = [*csv.DictReader(io.StringIO(response.text))]
+        assert len(rows) == len(ROWS)
+        for row, each in zip(rows, expected["predictions"], strict=True):
+            if path == y:
+                assert float(row["mean"]) == pytest.approx(each["mean"], rel=1e-6)
+                assert float(row["member_2"]) == pytest.approx(each["members"][2])
+                assert float(row["interval_lower"]) == pytest.approx(
+                    each["interval"][0]
+                )
+            else:
+                assert row["label"] == each["label"]
+                assert float(row["mean_low"]) == pytest.approx(each["mean"][1])
+                assert json.loads(row["set"]) == each["set"]
+
+
+def test_arrow_out(client: TestClient, y: str, label: str) -> None:
+    for path in (y, label):
+        expected = client.post(path, json={"rows": ROWS}).json()
+        response = client.post(path, json={"rows": ROWS}, headers={"Accept": ARROW})
+        assert response.headers["content-type"] == ARROW
+        table = pa.ipc.open_stream(response.content).read_all()
+        head = json.loads(table.schema.metadata[b"lometab"])
+        assert head == json.loads(response.headers["lometab-head"])
+        assert {**head, "predictions": expected["predictions"]} == expected
+        for row, each in zip(table.to_pylist(), expected["predictions"], strict=True):
+            assert row.keys() == each.keys()
+            for name, value in each.items():
+                if name == "members" and path == label:
+                    for ours, theirs in zip(row[name], value, strict=True):
+                        assert ours == pytest.approx(theirs)
+                elif isinstance(value, float | list) and name != "set":
+                    assert row[name] == pytest.approx(value)
+                else:
+                    assert row[name] == value
+
+
+def test_accept(client: TestClient, y: str) -> None:
+    for accept, kind in (
+        ("text/csv;q=0.5, application/json;q=0.1", "text/csv"),
+        ("text/html, text/*;q=0.1", "text/csv"),
+        ("text/html, */*;q=0.1", "application/json"),
+        (f"application/json;q=0, {ARROW}", ARROW),
+    ):
+        response = client.post(y, json={"rows": ROWS}, headers={"Accept": accept})
+        assert response.headers["content-type"].startswith(kind), accept
+    for accept in ("text/html", "application/json;q=0", "text/csv;q=x"):
+        response = client.post(y, json={"rows": ROWS}, headers={"Accept": accept})
+        check_problem(response, 406)
+
+
+def test_infinite_ends_are_empty(client: TestClient, y: str) -> None:
+    path = f"{y}?coverage=0.99&include=interval"
+    answer = client.post(path, json={"rows": ROWS[:1]})
+    assert answer.json()["predictions"] == [{"interval": [None, None]}]
+    answer = client.post(path, json={"rows": ROWS[:1]}, headers={"Accept": "text/csv"})
+    assert answer.text.splitlines()[1] == ","
+    answer = client.post(path, json={"rows": ROWS[:1]}, headers={"Accept": ARROW})
+    table = pa.ipc.open_stream(answer.content).read_all()
+    assert table.to_pylist() == [{"interval": [None, None]}]
+
+
+# Options
+
+
+def test_include_and_exclude(client: TestClient, y: str, label: str) -> None:
+    def names(path: str, **options: Any) -> set[str]:
+        answer = client.post(path, json={"rows": ROWS[:1], **options})
+        assert answer.status_code == 200, answer.text
+        return {*answer.json()["predictions"][0]}
+
+    assert names(y) == {"mean", "members", "std", "interval"}
+    assert names(y, exclude=["members"]) == {"mean", "std", "interval"}
+    assert names(y, include=["mean", "entropy"]) == {"mean"}
+    assert names(f"{y}?include=mean,std") == {"mean", "std"}
+    assert names(f"{y}?include=mean&include=std&exclude=mean") == {"std"}
+    assert names(f"{y}?include=mean", include=["std"]) == {"std"}
+    assert names(label, include=["label", "set", "disagreement"]) == {
+        "label",
+        "set",
+        "disagreement",
+    }
+    for answer in (
+        client.post(f"{y}?include=median", json={"rows": ROWS}),
+        client.post(y, json={"rows": ROWS, "include": "mean"}),
+        client.post(f"{y}?inclde=mean", json={"rows": ROWS}),
+    ):
+        check_problem(answer, 422, "incl")
+
+
+def test_abstain(client: TestClient, y: str, label: str) -> None:
+    for path, measure in ((y, "std"), (label, "entropy")):
+        answers = client.post(path, json={"rows": ROWS}).json()["predictions"]
+        middle = sorted(each[measure] for each in answers)[len(answers) // 2]
+        response = client.post(
+            f"{path}?abstain_above={middle}", json={"rows": ROWS, "include": ["mean"]}
+        )
+        for each, full in zip(response.json()["predictions"], answers, strict=True):
+            assert each == {
+                "mean": full["mean"],
+                "abstain": full[measure] > middle,
+            }
+    check_problem(client.post(f"{y}?abstain_above=-1", json={"rows": ROWS}), 422)
+    check_problem(client.post(f"{y}?abstain_above=NaN", json={"rows": ROWS}), 422)
+
+
+def test_ids_are_handed_through(client: TestClient, y: str) -> None:
+    ids = ["a", 7, None, True, 1.5]
+    rows = [{**row, "id": id_} for row, id_ in zip(ROWS, ids, strict=False)]
+    answer = client.post(y, json={"rows": rows}).json()
+    assert [each["id"] for each in answer["predictions"]] == ids
+    assert answer["warnings"] == []
+    named = [{"key" if k == "id" else k: v for k, v in row.items()} for row in rows]
+    answer = client.post(f"{y}?id_column=key", json={"rows": named}).json()
+    assert [each["id"] for each in answer["predictions"]] == ids
+    assert answer["warnings"] == []
+    text = client.post(y, json={"rows": rows}, headers={"Accept": "text/csv"}).text
+    found = [row["id"] for row in csv.DictReader(io.StringIO(text))]
+    assert found == ["a", "7", "", "true", "1.5"]
+    # A column that the model takes can be the id as well.
+    answer = client.post(f"{y}?id_column=colour", json={"rows": ROWS}).json()
+    colours = [row["colour"] for row in ROWS]
+    assert [each["id"] for each in answer["predictions"]] == colours
+    check_problem(client.post(f"{y}?id_column=nix", json={"rows": rows}), 422, "nix")
+    odd = {"rows": [{**ROWS[0], "id": {}}]}
+    check_problem(client.post(y, json=odd), 422, "id must be")
+
+
+def test_ids_of_tables(client: TestClient, y: str) -> None:
+    table = table_of().append_column("id", pa.array(range(len(ROWS)), pa.uint16()))
+    for content, kind in ((to_arrow(table), ARROW), (to_parquet(table), PARQUET)):
+        answer = send(client, y, content, kind).json()["predictions"]
+        assert [each["id"] for each in answer] == [*range(len(ROWS))]
+        answer = send(client, y, content, kind, Accept=ARROW)
+        ids = pa.ipc.open_stream(answer.content).read_all()["id"]
+        assert ids.type == pa.uint16() and ids.to_pylist() == [*range(len(ROWS))]
+
+
+def test_warnings(client: TestClient, y: str) -> None:
+    text = "size,colour,note\n1,red,x\n2,maüve,y\n"
+    for accept in ("application/json", "text/csv"):
+        response = send(
+            client, f"{y}?missing_columns=fill", text, "text/csv", Accept=accept
+        )
+        if accept == "application/json":
+            answer = response.json()
+        else:
+            answer = json.loads(response.headers["lometab-head"])
+        assert answer["warnings"] == [
+            "column 'weight' is absent from every row and was filled as missing",
+            "columns not used: 'note'",
+            "column 'colour' holds categories that training did not have in 1 of 2 "
+            "rows: 'maüve'",
+        ]
+    check_problem(send(client, y, text, "text/csv"), 422, "'weight' is absent")
+
+
+def test_server_timing(client: TestClient, y: str) -> None:
+    for content, kind in bodies().values():
+        for body in (content, iter((content,))):
+            response = client.post(y, content=body, headers={"Content-Type": kind})
+            parts = response.headers["server-timing"].split(", ")
+            assert {part.split(";")[0] for part in parts} == {
+                "parse",
+                "queue",
+                "run",
+                "encode",
+            }
+            assert all(float(part.split("dur=")[1]) >= 0 for part in parts)
+
+
+# Bounds and errors
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        (b"", "application/json", "no JSON"),
+        (b'{"rows": [{"size": NaN}]}', "application/json", "a missing cell is null"),
+        (b"[]", "application/json", "must be an object"),
+        (b"{}", "application/json", "send"),
+        (b'{"rows": []}', "application/json", "no rows"),
+        (b'{"rows": {}}', "application/json", "list of objects"),
+        (b'{"rows": [1]}', "application/json", "row 1 must be an object"),
+        (b'{"rows": [{}], "data": []}', "application/json", "either"),
+        (b'{"columns": ["a"], "data": []}', "application/json", "no rows"),
+        (b'{"columns": ["a"], "data": [[1]]}', "application/json", "absent"),
+        (b'{"columns": ["a", "a"], "data": []}', "application/json", "more than once"),
+        (b'{"columns": [1], "data": []}', "application/json", "list of names"),
+        (b'{"columns": ["a"], "data": [[1, 2]]}', "application/json", "row 1 of data"),
+        (b'{"rows": [{}], "covrage": 0.5}', "application/json", "'coverage'"),
+        (b"", "text/csv", "names its columns"),
+        (b"size,colour,weight\n", "text/csv", "no rows"),
+        (b"size,colour,weight\n1,red\n", "text/csv", "Expected 3 columns, got 2"),
+        (b"size,colour,weight\n1,red,x\n", "text/csv", "row 1 holds 'x'"),
+        (b"size,colour,weight\n1,red,inf\n", "text/csv", "infinite"),
+        (b"size,colour,weight\n1,\xff,1\n", "text/csv", "UTF8"),
+        (b'size,colour,weight\n1,"red,1\n2,red,1\n', "text/csv", "never closed"),
+        (b"size,size\n1,2\n", "text/csv", "more than once"),
+        (b"a\n1\n", "text/csv; charset=klingon", "charset"),
+        (b"nonsense", ARROW, "cannot be read as Arrow"),
+        (b"nonsense", PARQUET, "cannot be read as Parquet"),
+    ],
+)
+def test_bad_bodies(
+    client: TestClient, y: str, content: bytes, kind: str, words: str
+) -> None:
+    check_problem(send(client, y, content, kind), 422, words)
+    response = client.post(y, content=iter((content,)), headers={"Content-Type": kind})
+    check_problem(response, 422, words)
+
+
+def test_nested_columns_are_refused(client: TestClient, y: str) -> None:
+    lists = table_of().set_column(0, "size", pa.array([[1.0]] * len(ROWS)))
+    for content, kind in ((to_arrow(lists), ARROW), (to_parquet(lists), PARQUET)):
+        check_problem(send(client, y, content, kind), 422, "numbers, texts or dates")
+    # Elsewhere they do not matter.
+    spare = table_of().append_column("spare", pa.array([{"a": [1.0]}] * len(ROWS)))
+    for content, kind in ((to_arrow(spare), ARROW), (to_parquet(spare), PARQUET)):
+        answer = send(client, y, content, kind)
+        assert answer.json()["warnings"] == ["columns not used: 'spare'"]
+
+
+def test_other_media_types(client: TestClient, y: str) -> None:
+    for kind in ("application/xml", "", "multipart/form-data; boundary=x"):
+        check_problem(send(client, y, b"{}", kind), 415)
+    response = send(
+        client, y, b"{}", "application/json", **{"Content-Encoding": "gzip"}
+    )
+    check_problem(response, 415)
+
+
+def test_too_large(client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = to_csv(rows=ROWS * 100)
+    monkeypatch.setattr(get_settings(), "max_json_bytes", 1000)
+    monkeypatch.setattr(get_settings(), "max_predict_bytes", len(many) - 1)
+    monkeypatch.setattr(get_settings(), "max_predict_rows", 50)
+    check_problem(client.post(y, json={"rows": ROWS}), 413, "1000 bytes")
+    check_problem(send(client, y, many, "text/csv"), 413)
+    halves = iter((many[:999].encode(), many[999:].encode()))
+    response = client.post(y, content=halves, headers={"Content-Type": "text/csv"})
+    check_problem(response, 413)
+    fewer = [name for name in ROWS * 3]
+    for content, kind in (
+        (to_csv(rows=fewer).encode(), "text/csv"),
+        (to_arrow(table_of(fewer)), ARROW),
+        (to_parquet(table_of(fewer)), PARQUET),
+    ):
+        response = client.post(
+            y, content=iter((content,)), headers={"Content-Type": kind}
+        )
+        check_problem(response, 413, "50 taken in one request")
+
+
+def test_too_many_at_once(
+    client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_settings(), "predict_queue", 3)
+    monkeypatch.setattr(get_settings(), "predict_threads", 1)
+    expected = client.post(y, json={"rows": ROWS}).json()
+
+    async def ask_all() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1", headers=client.headers
+        ) as together:
+            return await asyncio.gather(
+                *(together.post(y, json={"rows": ROWS}) for _ in range(20))
+            )
+
+    answers = asyncio.run(ask_all())
+    refused = [each for each in answers if each.status_code == 503]
+    accepted = [each for each in answers if each.status_code == 200]
+    assert len(refused) + len(accepted) == 20
+    assert len(accepted) >= 3 and len(refused) >= 10
+    for each in refused:
+        assert check_problem(each, 503)["code"] == "overloaded"
+        assert each.headers["retry-after"] == "1"
+        assert each.headers["x-request-id"]
+    for each in accepted:
+        for ours, theirs in zip(
+            each.json()["predictions"], expected["predictions"], strict=True
+        ):
+            assert ours["mean"] == pytest.approx(theirs["mean"], rel=1e-5)
+    assert client.post(y, json={"rows": ROWS}).status_code == 200
+
+
+def test_deleted_and_revoked_at_once(client: TestClient, y: str) -> None:
+    """What another process writes is seen by the very next request."""
+    with db.writing() as session:
+        row, secret = auth.create_key(
+            session, workspace_id="default", name="x", scopes=["predict"]
+        )
+    key = {"Authorization": f"Bearer {secret}"}
+    assert client.post(y, json={"rows": ROWS}, headers=key).status_code == 200
+    with db.writing() as session:
+        assert auth.revoke_key(session, row.id)
+    check_problem(client.post(y, json={"rows": ROWS}, headers=key), 401)
+    assert client.delete(y.removesuffix("/predict")).status_code == 204
+    check_problem(client.post(y, json={"rows": ROWS}), 404)
+    response = send(client, y, b"x" * (JOINED_BYTES + 1), "text/csv")
+    check_problem(response, 404)
+
+
+def test_by_version_and_alias(client: TestClient, y: str) -> None:
+    for reference, status in (("none@1", 404), ("none@best", 404), ("a%00b", 422)):
+        path = f"/models/{reference}/predict"
+        check_problem(client.post(path, json={"rows": ROWS}), status)
+
+
+# Large tables
+
+
+def test_large_tables_are_streamed(client: TestClient, y: str, label: str) -> None:
+    rows = [*csv.DictReader(io.StringIO(make_csv(3000, seed=5)))]
+    content = to_csv(rows=rows).encode()
+    assert len(content) < JOINED_BYTES  # yet more rows than a shared run takes
+    for path in (y, label):
+        predictor = load(client, path)
+        expected = predictor.predict(rows)
+        for body in (content, iter((content,))):
+            response = client.post(
+                f"{path}?exclude=set",
+                content=body,
+                headers={"Content-Type": "text/csv", "Accept": ARROW},
+            )
+            assert response.status_code == 200, response.text
+            assert "content-length" not in response.headers
+            table = pa.ipc.open_stream(response.content).read_all()
+            assert table.num_rows == 3000
+            mean = table["mean"].combine_chunks()
+            mean = mean.flatten() if path == label else mean
+            assert mean.to_numpy() == pytest.approx(expected.mean.ravel(), abs=1e-5)
+        answer = send(client, path, content, "text/csv").json()
+        assert len(answer["predictions"]) == 3000
+        text = send(client, path, content, "text/csv", Accept="text/csv").text
+        assert len([*csv.DictReader(io.StringIO(text))]) == 3000
+
+
+def test_faults_far_down_are_errors(client: TestClient, y: str) -> None:
+    """An answer that has begun is whole: all is checked before."""
+    rows = [*csv.DictReader(io.StringIO(make_csv(2500, seed=6)))]
+    good = to_csv(rows=rows)
+    for bad, words in (
+        (to_csv(rows=[*rows, {**rows[0], "size": "x"}]), "row 453 holds 'x'"),
+        (good + "1,red\n", "got 2"),
+    ):
+        problem = check_problem(send(client, y, bad, "text/csv"), 422, words)
+        assert "counted from row 2049" in problem["detail"] or "got 2" in words
+    odd = to_csv(
+        rows=[{**rows[0], "colour": "mauve"}, *rows, {**rows[0], "colour": "x"}]
+    )
+    warnings = send(client, y, odd, "text/csv").json()["warnings"]
+    assert warnings == [
+        "column 'colour' holds categories that training did not have in 2 of 2502 "
+        "rows: 'mauve', 'x'"
+    ]
+
+
+def test_files_of_large_bodies_are_removed(
+    client: TestClient, y: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for content, kind in bodies().values():
+        client.post(y, content=iter((content,)), headers={"Content-Type": kind})
+    for bad in (b"size,colour\n1", b"size,colour,weight\n1,red,x\n"):
+        client.post(y, content=iter((bad,)), headers={"Content-Type": "text/csv"})
+    assert [*tmp_path.iterdir()] == []
+
+
+# Anything at all
+
+cells = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(min_value=10**300, max_value=10**310),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.sampled_from(["red", "1.5", "NA", "\0", "1e999", "\ud800", "9" * 400, "-"]),
+    st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2), max_leaves=3),
+)
+names = st.sampled_from([*INPUTS, "id", "y", "", "\0", "a.b"])
+rows = st.lists(st.dictionaries(names, cells, max_size=6), max_size=4)
+options = st.fixed_dictionaries(
+    {},
+    optional={
+        "missing_columns": st.sampled_from(["fill", "error", 1]),
+        "coverage": st.one_of(st.just(0.9), cells),
+        "calibrated": cells,
+        "include": st.one_of(cells, st.lists(st.sampled_from(["mean", "set", "x"]))),
+        "abstain_above": cells,
+        "id_column": st.one_of(names, cells),
+    },
+)
+messages = st.one_of(
+    st.builds(lambda r, o: {"rows": r, "missing_columns": "fill", **o}, rows, options),
+    st.builds(
+        lambda c, d, o: {"columns": c, "data": d, "missing_columns": "fill", **o},
+        st.lists(names, max_size=4),
+        st.lists(st.lists(cells, max_size=4), max_size=3),
+        options,
+    ),
+    st.recursive(cells, lambda inner: st.dictionaries(names, inner), max_leaves=4),
+)
+
+
+def check_handled(response: httpx.Response) -> None:
+    assert response.status_code in (200, 413, 422), response.text
+    if response.status_code == 200:
+        assert b"NaN" not in response.content and b"Infinity" not in response.content
+        orjson.loads(response.content)
+    else:
+        check_problem(response, response.status_code)
+
+
+FUZZ = settings(
+    max_examples=N_EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@FUZZ
+@given(message=messages)
+@example(message={"rows": [{f"c{i}": i for i in range(10_000)}]})
+@example(message={"columns": [f"c{i}" for i in range(10_000)], "data": [[0] * 10_000]})
+@example(message={"rows": [{"size": 10**400}]})
+def test_any_json(client: TestClient, y: str, message: Any) -> None:
+    content = json.dumps(message).encode("utf-8", "surrogatepass")
+    check_handled(send(client, y, content, "application/json"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"rows":' * 100_000,
+        b"[" * 200_000,
+        b'{"rows": [{"size": 1, "size": 2, "colour": 1, "weight": 1}]}',
+        b'{"rows": [], "rows": [{"size": 1, "colour": 1, "weight": 1}]}',
+        b'{"rows": [{"size": ' + b"9" * 60_000 + b"}]}",
+        rb'{"rows": [{"size": "\ud800", "colour": "\u0000", "weight": 1}]}',
+        rb'{"rows": [{"size": 1, "colour": "\u0000", "weight": 1, "id": "\u0000"}]}',
+    ],
+)
+def test_odd_json(client: TestClient, y: str, content: bytes) -> None:
+    check_handled(send(client, y, content, "application/json"))
+
+
+@FUZZ
+@given(data=st.data())
+def test_any_bytes(client: TestClient, y: str, data: st.DataObject) -> None:
+    """Good bodies with some bytes changed, cut out or put in."""
+    content, kind = data.draw(st.sampled_from([*bodies().values()]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content)))
+        n_cut = data.draw(st.sampled_from([0, 1, 4, 50]))
+        content = (
+            content[:place]
+            + data.draw(st.binary(max_size=4))
+            + content[place + n_cut :]
+        )
+    accept = data.draw(st.sampled_from(["application/json", "text/csv", ARROW]))
+    path = f"{y}?missing_columns=fill"
+    response = send(client, path, content, kind, Accept=accept)
+    if response.status_code == 200 and accept != "application/json":
+        return
+    check_handled(response)
