@@ -526,6 +526,8 @@ class _Scan:
     """A quote that is neither around a cell nor doubled inside one."""
     open_quote: int | None = None
     """The last quote, if it opens a cell that nothing closes."""
+    long_record: int | None = None
+    """The start of a record too long to be parsed."""
     lone_return: int | None = None
     """A carriage return that ends a line by itself."""
     has_newlines: bool = False
@@ -575,6 +577,9 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
             starts = np.append(start, position + ends[:-1] + 1)[: len(ends)]
             is_crlf = is_newline & (np.where(ends > 0, content[ends - 1], before) == 13)
             is_blank = position + ends - is_crlf <= starts
+            is_long = position + ends - starts > _PARSED
+            if scan.long_record is None and is_long.any():
+                scan.long_record = int(starts[np.argmax(is_long)])
             if scan.n_records == 0 and not is_blank.all():
                 scan.first_end = position + int(ends[np.argmin(is_blank)]) + 1
             scan.n_records += int((~is_blank).sum())
@@ -584,6 +589,8 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
             position += len(block)
             n_quotes += len(quotes)
             before = block[-1]
+            if scan.long_record is None and position - start > _PARSED:
+                scan.long_record = start
     if scan.bad_utf8 is None:
         try:
             check.decode(b"", final=True)
@@ -651,6 +658,12 @@ def _refuse(path: Path, scan: _Scan) -> None:
         )
     if scan.open_quote is not None:
         raise _at(path, scan.open_quote, "opens a quote that nothing closes")
+    if scan.long_record is not None:
+        raise _at(
+            path,
+            scan.long_record,
+            f"begins a record of more than {_PARSED >> 20} MiB",
+        )
     if scan.lone_return is not None and scan.has_newlines:
         raise _at(
             path,
@@ -700,9 +713,11 @@ def _parse(
         ),
     }
     with pa.OSFile(str(path)) as file:
-        file.seek(start)
         if start >= file.size():
             return 0
+        # From the header's newline on: what looks like a mark of UTF-8 at the very
+        # beginning would be taken off.
+        file.seek(max(0, start - 1))
         try:
             batches = pa.csv.open_csv(file, **options)
             return _write(destination, names, batches)

@@ -2,14 +2,17 @@
 
 import csv
 import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lometab import reading
-from lometab.reading import ReadOptions
-from lometab.tables import read_csv
+from lometab.errors import DataError
+from lometab.reading import ReadOptions, read_file
+from lometab.tables import ParquetTable, read_csv
 
 CELLS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
@@ -53,3 +56,39 @@ def test_a_told_dialect_gives_every_cell(
     assert [*table] == names
     columns = [column.to_pylist() for column in table.values()]
     assert [list(row) for row in zip(*columns, strict=True)] == rows
+
+
+@given(tables(), st.sampled_from(",;\t|"), st.sampled_from(["\n", "\r\n"]))
+def test_a_guess_is_right_or_shown(
+    rows: list[list[str]], delimiter: str, newline: str
+) -> None:
+    """Without a word from the caller, a file is read as it was meant, or refused, or
+    what was guessed otherwise is in the reading."""
+    if newline == "\n":
+        rows = [[cell.replace("\r", "") for cell in row] for row in rows]
+    names = [f"x{i}" for i in range(len(rows[0]))]
+    with TemporaryDirectory() as folder:
+        source = Path(folder) / "file"
+        source.write_bytes(write([names, *rows], delimiter, newline))
+        table = io.BytesIO()
+        try:
+            found = read_file(source, table)
+        except DataError as error:
+            assert str(error)
+            return
+    columns = [column.to_pylist() for column in ParquetTable(table).values()]
+    cells = [list(row) for row in zip(*columns, strict=True)]
+    if (list(found.names), cells) != (names, rows):
+        guesses = [found.delimiter, found.header, found.quote, found.encoding]
+        values = [guess.value for guess in guesses if guess is not None]
+        assert values != [delimiter, True, '"', "utf-8"] or found.warnings
+
+
+def test_a_record_may_be_longer_than_a_block(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a,b\n" + '"' + "x\n" * 10**6 + '",1\n2,3\n')
+    reading = read_file(tmp_path / "file", tmp_path / "table")
+    assert (reading.n_rows, reading.first_line) == (2, None)
+    long = "a,b\n" + "x" * (2**23 + 10) + ",1\n"
+    (tmp_path / "file").write_text(long)
+    with pytest.raises(DataError, match="line 2 begins a record of more than 8 MiB"):
+        read_file(tmp_path / "file", tmp_path / "table")
