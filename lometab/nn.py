@@ -693,8 +693,8 @@ class LoMETab(nn.Module):
         parts = []
         if self.embedding is not None:
             assert x_num is not None
-            x = self.embedding(x_num.flatten(0, -2))  # (B or B * K, F, D_embedding)
-            parts.append(x.reshape(*x_num.shape[:-1], -1))
+            x = _embed(self.embedding, x_num.flatten(0, -2))  # (B or B * K, D_in)
+            parts.append(x.view(*x_num.shape[:-1], -1))
         if self.cardinalities:
             assert x_cat is not None
             parts += [
@@ -703,7 +703,35 @@ class LoMETab(nn.Module):
                 )
                 for codes, n in zip(x_cat.unbind(-1), self.cardinalities, strict=True)
             ]
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
+
+
+def _embed(
+    embedding: rtdl_num_embeddings.PiecewiseLinearEmbeddings, x: Tensor
+) -> Tensor:
+    """What the embedding gives, flat: `(N, F) -> (N, F * D)`.
+
+    On a CPU all of it is one product: the number itself and a one stand beside its
+    encoding, and what the linear term has learned beside the weight of the bins.
+    """
+    if not _is_for_cpu(x):
+        flat: Tensor = embedding(x).flatten(1)
+        return flat
+    encoding, linear = embedding.impl, embedding.linear0
+    slope, shift = F.pad(encoding.weight, (0, 2)), F.pad(encoding.bias, (0, 2))
+    slope[:, -2] = 1
+    shift[:, -1] = 1
+    lower, upper = torch.zeros_like(slope), torch.ones_like(slope)
+    # The first bin is open below, the last one above, and a single one on both sides.
+    lower[:, [0, -2]] = -math.inf
+    upper[:, [-3, -2]] = math.inf
+    if encoding.single_bin_mask is not None:
+        lower[encoding.single_bin_mask, -3] = -math.inf
+    x = torch.addcmul(shift[:, None], slope[:, None], x.T[:, :, None])
+    x = x.clamp_(lower[:, None], upper[:, None])  # (F, N, bins + 2)
+    weight = [embedding.linear.weight, linear.weight[:, None], linear.bias[:, None]]
+    x = torch.bmm(x, torch.cat(weight, dim=1))  # (F, N, D)
+    return x.transpose(0, 1).flatten(1)
 
 
 def _make_block(

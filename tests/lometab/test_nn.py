@@ -573,6 +573,33 @@ def test_float64_model() -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("n_bins", [2, 7])
+def test_embedding_in_one_product_is_that_of_the_authors_package(n_bins) -> None:
+    x = torch.randn(200, 4)
+    x[:, 1] = (x[:, 1] > 0).float()  # one bin
+    x[:, 2] = x[:, 2].clamp_min(0)  # fewer bins than others
+    for columns in ([0, 1, 2, 3], [0, 3], [1]):
+        embedding = LoMETab(
+            bins=compute_bins(x[:, columns], n_bins),
+            cardinalities=[],
+            d_out=1,
+            config=ModelConfig(d_embedding=5),
+        ).embedding
+        nn.init.normal_(embedding.linear.weight)
+        rows = 3 * torch.randn(50, len(columns))  # beyond the first and the last edge
+        expected = embedding(rows).flatten(1)
+        actual = lometab.nn._embed(embedding, rows)
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+        grad = torch.randn_like(expected)
+        parameters = [*embedding.parameters()]
+        for ours, theirs in zip(
+            torch.autograd.grad(actual, parameters, grad),
+            torch.autograd.grad(expected, parameters, grad),
+            strict=True,
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
 # Bins
 
 
