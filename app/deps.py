@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+import orjson
 import sqlalchemy as sa
 from fastapi import Depends, Path
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app import blobs, db
@@ -155,7 +155,7 @@ _IS_MEANT: dict[str, sa.ColumnElement[bool]] = {
 # Made once: making a statement takes longer than asking it.
 _WITHOUT_KEY = {
     how: sa.select(sa.null(), *_SERVED).where(
-        TrainedModel.workspace_id == DEFAULT_WORKSPACE, is_meant
+        TrainedModel.workspace_id == sa.bindparam("workspace_id"), is_meant
     )
     for how, is_meant in _IS_MEANT.items()
 }
@@ -182,9 +182,11 @@ def find_asked_model(secret: str | None, reference: str) -> AskedModel:
     else:
         how, parameters = "alias", {"name": name, "alias": which}
     if secret is None:
+        parameters["workspace_id"] = DEFAULT_WORKSPACE
         row = _fetch(_WITHOUT_KEY[how], parameters)
     else:
-        row = _fetch(_WITH_KEY[how], {**parameters, "sha256": hash_key(secret)})
+        parameters["sha256"] = hash_key(secret)
+        row = _fetch(_WITH_KEY[how], parameters)
         if row is None:
             raise Unauthorized(UNKNOWN_KEY)
         check_scope(row[0], "predict")
@@ -194,13 +196,33 @@ def find_asked_model(secret: str | None, reference: str) -> AskedModel:
 
 
 def _fetch(
-    statement: sa.Executable, parameters: dict[str, str | int]
+    statement: sa.Select[*tuple[Any, ...]], parameters: dict[str, str | int]
 ) -> Sequence[Any] | None:
+    """The first row, asked by the driver itself: a fifth of the time it takes else."""
+    connection = db.get_kept_connection()
+    sql, names = _compile(statement, connection.dialect)
+    driver = connection.dialect.loaded_dbapi
+    values = parameters if names is None else [parameters[name] for name in names]
     try:
-        return db.get_kept_connection().execute(statement, parameters).first()
-    except OperationalError:  # the server may have been started anew
+        cursor = connection.connection.cursor()
+        cursor.execute(sql, values)
+        row = cursor.fetchone()
+        cursor.close()
+    except driver.Error:  # perhaps the server was started anew
         db.drop_kept_connection()
         return db.get_kept_connection().execute(statement, parameters).first()
+    if row is None or not isinstance(row[0], str | bytes):
+        return row
+    return (orjson.loads(row[0]), *row[1:])  # JSON is a text in SQLite
+
+
+@cache
+def _compile(
+    statement: sa.Select[*tuple[Any, ...]], dialect: sa.Dialect
+) -> tuple[str, Sequence[str] | None]:
+    """The SQL, and the order of its parameters if they go by their places."""
+    compiled = statement.compile(dialect=dialect)
+    return str(compiled), compiled.positiontup
 
 
 class Predictors:

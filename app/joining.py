@@ -1,12 +1,26 @@
 """Requests that arrive while a run is under way share the next one."""
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
+
+
+class _Place(Generic[Item]):
+    """An item, and the future that its request awaits."""
+
+    __slots__ = ("is_done", "item")
+
+    def __init__(self, item: Item, is_done: "asyncio.Future[None]") -> None:
+        self.item = item
+        self.is_done = is_done
+
+
+_Run = tuple[asyncio.AbstractEventLoop, str | None, list[_Place[Item]]]
 
 
 class Lanes(Generic[Item]):
@@ -30,7 +44,11 @@ class Lanes(Generic[Item]):
     ) -> None:
         self._run = run
         self._joined = joined
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="predict")
+        # Not an executor, whose futures nobody would look at.
+        self._runs: SimpleQueue[_Run[Item]] = SimpleQueue()
+        for i in range(threads):
+            name = f"predict-{i}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
         self._waiting: dict[str, deque[_Place[Item]]] = {}
         self.n_items = 0
         """How many items wait or are being run."""
@@ -42,36 +60,36 @@ class Lanes(Generic[Item]):
         self.n_items += 1
         try:
             if not self._joined:
-                self._pool.submit(self._work, loop, None, [place])
+                self._runs.put((loop, None, [place]))
             elif lane in self._waiting:
                 self._waiting[lane].append(place)
             else:
                 self._waiting[lane] = deque()
-                self._pool.submit(self._work, loop, lane, [place])
+                self._runs.put((loop, lane, [place]))
             await place.is_done
         finally:
             self.n_items -= 1
 
-    def _work(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        lane: str | None,
-        places: "list[_Place[Item]]",
-    ) -> None:
-        error: BaseException | None = None
-        n_done = len(places)
-        try:
-            n_done = self._run([place.item for place in places])
-        except BaseException as raised:
-            error = raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._go_on, loop, lane, places, n_done, error)
+    def _work(self) -> None:
+        """What each thread does: one run after the other."""
+        while True:
+            loop, lane, places = self._runs.get()
+            error: BaseException | None = None
+            n_done = len(places)
+            try:
+                n_done = self._run([place.item for place in places])
+            except BaseException as raised:
+                error = raised
+            if not loop.is_closed():
+                done = (loop, lane, places, n_done, error)
+                loop.call_soon_threadsafe(self._go_on, *done)
+            del loop, places  # while it waits, it keeps nobody's body
 
     def _go_on(
         self,
         loop: asyncio.AbstractEventLoop,
         lane: str | None,
-        places: "list[_Place[Item]]",
+        places: list[_Place[Item]],
         n_done: int,
         error: BaseException | None,
     ) -> None:
@@ -81,7 +99,7 @@ class Lanes(Generic[Item]):
             waiting.extendleft(reversed(places[n_done:]))
             if waiting:
                 self._waiting[lane] = deque()
-                self._pool.submit(self._work, loop, lane, [*waiting])
+                self._runs.put((loop, lane, [*waiting]))
             else:
                 del self._waiting[lane]
         for place in places[:n_done]:
@@ -91,13 +109,3 @@ class Lanes(Generic[Item]):
                 place.is_done.set_result(None)
             else:
                 place.is_done.set_exception(error)
-
-
-class _Place(Generic[Item]):
-    """An item, and the future that its request awaits."""
-
-    __slots__ = ("is_done", "item")
-
-    def __init__(self, item: Item, is_done: "asyncio.Future[None]") -> None:
-        self.item = item
-        self.is_done = is_done

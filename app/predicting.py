@@ -360,15 +360,21 @@ class Serving:
             x_cat = np.concatenate([inputs.x_cat for _, inputs in group])
         mean, members = predictor.run(x_num, x_cat)
         run_at = perf_counter()
+        # Most have no options: what they are told is worked out once for all.
+        shared: Columns = {}
         stop = 0
         for question, inputs in group:
             start, stop = stop, stop + len(inputs.x_num)
             question.seconds["run"] = run_at - started_at
             encoding_at = perf_counter()
             try:
-                columns = question.describe(
-                    mean[start:stop], members[start:stop], inputs.ids
-                )
+                if question.options is not _DEFAULT:
+                    part = mean[start:stop], members[start:stop]
+                    columns = question.describe(*part, inputs.ids)
+                else:
+                    shared = shared or question.describe(mean, members, None)
+                    columns = {} if inputs.ids is None else {"id": inputs.ids}
+                    columns |= {n: each[start:stop] for n, each in shared.items()}
                 answer = question.start_answer()
                 head = question.head(question.notes)
                 parts = (answer.begin(head), answer.write(columns), answer.end())

@@ -15,3 +15,10 @@ def filter_failure(
     """Whether a failure counts. A cursor is opaque: one that is made up is refused."""
     is_made_up = b'"code":"bad_cursor"' in response.content
     return not (is_made_up and isinstance(failure, RejectedPositiveData))
+
+
+for table_type in (
+    "application/vnd.apache.arrow.stream",
+    "application/vnd.apache.parquet",
+):
+    schemathesis.serializer.alias(table_type, "application/octet-stream")
