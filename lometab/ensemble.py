@@ -43,24 +43,29 @@ def train_ensemble(
     """Fit the preprocessing on the train part, then the network on it and val."""
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
-    train = parts["train"]
     preprocessor = Preprocessor().fit(
-        x_num[train],
-        x_cat[train],
-        y[train],
+        x_num,
+        x_cat,
+        y,
         task=schema.task,
         datetime=[schema.numeric.index(name) for name in schema.datetime],
+        rows=parts["train"],
     )
     if not preprocessor.features_ and not preprocessor.cardinalities_:
         raise DataError(
             "no column is left to learn from: every one is the same in all training "
             "rows; give columns or rows that differ"
         )
-    scores, codes = preprocessor.transform(x_num, x_cat)
-    scaled = preprocessor.scale_target(y, schema.task)
+    ready = {}
+    for part in ("train", "val"):
+        rows = parts[part]
+        scores, codes = preprocessor.transform(x_num, x_cat, rows=rows)
+        scaled = preprocessor.scale_target(y[rows], schema.task)
+        ready[part] = Part(scores, codes, scaled)
+    del x_num, x_cat, y  # not needed while the network is trained
     fitted = fit(
-        Part(scores[train], codes[train], scaled[train]),
-        Part(scores[parts["val"]], codes[parts["val"]], scaled[parts["val"]]),
+        ready["train"],
+        ready["val"],
         task=schema.task,
         cardinalities=preprocessor.cardinalities_,
         n_classes=len(schema.classes) if schema.classes else None,

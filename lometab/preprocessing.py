@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from lometab.config import Task
 from lometab.data import Float
 
+Rows = NDArray[np.int64] | slice
+ALL: Rows = slice(None)
+
 DAY = 86400.0
 PERIODS: dict[str, float] = {"day": DAY, "week": 7 * DAY, "year": 365.2425 * DAY}
 """Periods of a datetime column, in seconds; each gives a sine and a cosine."""
@@ -32,8 +35,8 @@ class Feature:
         and the quantile transform would blow that up."""
         return 0.0 if self.wave is None else 1e-6
 
-    def of(self, x_num: Float) -> Float:
-        x = x_num[:, self.column]
+    def of(self, x_num: Float, rows: Rows = ALL) -> Float:
+        x = x_num[rows, self.column]
         if self.wave is None:
             return x
         function = np.sin if self.wave[0] == "sin" else np.cos
@@ -72,11 +75,14 @@ class Preprocessor:
         *,
         task: Task,
         datetime: Collection[int] = (),
+        rows: Rows = ALL,
     ) -> Self:
         """Learn from training rows: `x_num`, `x_cat` as `features` gives them.
 
         Args:
             datetime: which columns of `x_num` hold moments.
+            rows: which rows to learn from. They are picked column by column: a large
+                table is not copied.
         """
         rng = np.random.default_rng(self.seed)
         self.features_: list[Feature] = []
@@ -84,7 +90,7 @@ class Preprocessor:
         self.quantiles_: list[Float] = []
         self.scores_: list[Float] = []
         for feature in _expand(x_num.shape[1], datetime):
-            x = feature.of(x_num)
+            x = feature.of(x_num, rows)
             present = x[~np.isnan(x)]
             if len(present) == 0 or np.ptp(present) <= feature.resolution:
                 continue
@@ -93,10 +99,12 @@ class Preprocessor:
             self.medians_.append(float(np.median(present)))
             self.quantiles_.append(quantiles)
             self.scores_.append(scores)
-        self.indicators_ = [int(i) for i in np.flatnonzero(np.isnan(x_num).any(axis=0))]
-        self.categories_ = [sorted(set(column)) for column in x_cat.T]
-        self.y_mean_ = float(np.mean(y)) if task == "regression" else 0.0
-        self.y_std_ = float(np.std(y)) if task == "regression" else 1.0
+        self.indicators_ = [
+            i for i, column in enumerate(x_num.T) if np.isnan(column[rows]).any()
+        ]
+        self.categories_ = [sorted(set(column[rows])) for column in x_cat.T]
+        self.y_mean_ = float(np.mean(y[rows])) if task == "regression" else 0.0
+        self.y_std_ = float(np.std(y[rows])) if task == "regression" else 1.0
         return self
 
     @property
@@ -106,25 +114,28 @@ class Preprocessor:
         )
 
     def transform(
-        self, x_num: Float, x_cat: NDArray[np.object_]
+        self, x_num: Float, x_cat: NDArray[np.object_], *, rows: Rows = ALL
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Normal scores (N, n_features), and codes (N, n_cat + n_indicators).
 
         A code equal to its column's cardinality means none of the levels: all zeros.
+
+        Args:
+            rows: which rows to transform.
         """
-        n_rows = len(x_num)
+        n_rows = len(np.arange(len(x_num))[rows])
         scores = np.empty((n_rows, len(self.features_)), dtype=np.float32)
         for i, feature in enumerate(self.features_):
-            x = feature.of(x_num)
+            x = feature.of(x_num, rows)
             x = np.where(np.isnan(x), self.medians_[i], x)
             scores[:, i] = np.interp(x, self.quantiles_[i], self.scores_[i])
         n_cat = len(self.categories_)
         codes = np.empty((n_rows, n_cat + len(self.indicators_)), dtype=np.int64)
         for i, levels in enumerate(self.categories_):
             code = {level: j for j, level in enumerate(levels)}
-            codes[:, i] = [code.get(text, len(levels)) for text in x_cat[:, i]]
+            codes[:, i] = [code.get(text, len(levels)) for text in x_cat[rows, i]]
         for i, column in enumerate(self.indicators_):
-            codes[:, n_cat + i] = np.where(np.isnan(x_num[:, column]), 0, 1)
+            codes[:, n_cat + i] = np.where(np.isnan(x_num[rows, column]), 0, 1)
         return scores, codes
 
     def scale_target(self, y: NDArray[Any], task: Task) -> NDArray[Any]:

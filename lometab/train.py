@@ -28,6 +28,8 @@ _MIN_PROBABILITY = 1e-12
 # A constant answer has a loss of about one; a run that never got below this is none.
 _HOPELESS_LOSS = 1000.0
 _CHECKPOINT_VERSION = 1
+# The largest block that glibc takes as an example of what to keep (see _keep_freed).
+_MAX_KEPT_BYTES = 2**25 - 2**13
 
 
 # What goes in and what comes out
@@ -249,11 +251,11 @@ def _parameter_groups(model: LoMETab, weight_decay: float) -> list[dict[str, Any
 
 def _batches(n: int, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
     """Row numbers of an epoch's batches: `(B,)` if shared by all members, `(B, K)`."""
-    if config.share_batches:
-        order = torch.randperm(n, device=device)
-    else:
-        members = range(config.k)
-        order = torch.stack([torch.randperm(n, device=device) for _ in members], dim=1)
+    n_orders = 1 if config.share_batches else config.k
+    orders = torch.empty(n_orders, n, dtype=torch.int32, device=device)
+    for order in orders:
+        torch.randperm(n, dtype=torch.int32, device=device, out=order)
+    order = orders[0] if config.share_batches else orders.T  # (N,) or (N, K)
     yield from torch.split(order, config.batch_size)
 
 
@@ -272,6 +274,15 @@ def _diverged(what: str, epoch: int, config: TrainConfig) -> TrainingDiverged:
 def _to_tensor(array: NDArray[Any], dtype: Any, device: torch.device) -> Tensor:
     # Torch warns about arrays that it could not write to; only those are copied.
     return torch.from_numpy(np.require(array, dtype, ["C", "W"])).to(device)
+
+
+def _keep_freed() -> None:
+    """Let memory that one step frees be there for the next one.
+
+    glibc returns what is free beyond twice the largest block freed so far, and the
+    system clears each page when it hands it out again: a tenth of a small step.
+    """
+    torch.empty(_MAX_KEPT_BYTES, dtype=torch.uint8)
 
 
 def _snapshot(module: nn.Module) -> dict[str, Tensor]:
@@ -342,6 +353,7 @@ def fit(
         )
     place = torch.device(device)
     is_cuda = place.type == "cuda"
+    _keep_freed()
     y_dtype = np.float32 if task == "regression" else np.int64
     x_num, x_num_val = (_to_tensor(p.x_num, np.float32, place) for p in (train, val))
     x_cat, x_cat_val = (_to_tensor(p.x_cat, np.int64, place) for p in (train, val))
@@ -362,6 +374,7 @@ def fit(
         if prepare is not None:
             prepare(model)
         model.to(place)
+        parameters = [*model.parameters()]
         optimizer = torch.optim.AdamW(
             _parameter_groups(model, config.weight_decay), lr=config.lr, fused=True
         )
@@ -387,7 +400,9 @@ def fit(
                 optimizer.zero_grad()
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 scaler.unscale_(optimizer)
-                norm = nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRAD_NORM)
+                norm = nn.utils.clip_grad_norm_(
+                    parameters, _MAX_GRAD_NORM, foreach=True
+                )
                 scaler.step(optimizer)
                 scaler.update()
                 total += loss.detach() * len(rows)
