@@ -395,8 +395,8 @@ class _LoMETabHidden(torch.autograd.Function):
     """A hidden layer of LoMETab, linear layer to dropout, a few members at a time.
 
     The arrays of a few members are still in the cache when the next operation comes to
-    them; those of all would be walked through memory ten times. Going back, masks and
-    weights are computed again, which is cheaper than to keep them.
+    them; those of all would be walked through memory ten times. Going back, masks are
+    computed again unless they are small: that is cheaper than to keep them.
     """
 
     @staticmethod
@@ -416,13 +416,14 @@ class _LoMETabHidden(torch.autograd.Function):
         weight, bias = weight * scale, bias * scale  # fewer numbers than activations
         b_t = b.transpose(1, 2).contiguous()  # products with it take half the time
         y = x.new_empty(k, x.shape[1], d_out)
-        for of in _few_members(k, weight, y[0]):
-            w = torch.bmm(a[of], b_t[of])
-            torch.addcmul(weight, weight, w, out=w)
-            torch.bmm(x[of], w.transpose(1, 2), out=y[of])
+        few = _few_members(k, weight, y[0])
+        for of in few:
+            mask = torch.bmm(a[of], b_t[of]).add_(1)
+            torch.bmm(x[of], (mask * weight).transpose(1, 2), out=y[of])
             _relu_dropout_(y[of].add_(bias[of, None]), p)
         ctx.save_for_backward(x, weight, a, b_t, y)
-        ctx.scale = scale
+        ctx.scale, ctx.few = scale, few
+        ctx.mask = mask if len(few) == 1 else None
         return y.transpose(0, 1)  # (B, K, D_in) -> (B, K, D_out)
 
     @staticmethod
@@ -437,22 +438,24 @@ class _LoMETabHidden(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = torch.zeros_like(x[0]) if ctx.is_shared else x.new_empty(x.shape)
-        for of in _few_members(k, weight, y[0]):
+        for of in ctx.few:
             # y is positive exactly where a unit was kept and not cut by ReLU.
             g = torch.ops.aten.threshold_backward(grad[of], y[of], 0)
             torch.sum(g, 1, out=grad_bias[of])
             grad_w = torch.bmm(g.transpose(1, 2), x[of])  # of each member's own weight
-            mask = torch.bmm(a[of], b_t[of]).add_(1)
+            mask = ctx.mask
+            if mask is None:
+                mask = torch.bmm(a[of], b_t[of]).add_(1)
             grad_weight += (grad_w * mask).sum(0)
             grad_w *= weight
             torch.bmm(b_t[of], grad_w.transpose(1, 2), out=grad_a[of])
             torch.bmm(a[of].transpose(1, 2), grad_w, out=grad_b[of])
             if grad_x is not None:
-                mask *= weight
+                w = mask * weight
                 if ctx.is_shared:
-                    grad_x += torch.bmm(g, mask).sum(0)
+                    grad_x += torch.bmm(g, w).sum(0)
                 else:
-                    torch.bmm(g, mask, out=grad_x[of])
+                    torch.bmm(g, w, out=grad_x[of])
         if grad_x is not None and not ctx.is_shared:
             grad_x = grad_x.transpose(0, 1)
         return (
@@ -534,23 +537,24 @@ def _relu_dropout_(x: Tensor, p: float) -> None:
 
 
 def _random_bits(n: int) -> Tensor:
-    """At most `_CACHED` random int16, from one draw of torch's generator.
+    """At most `_CACHED` random int16, for two draws of torch's generator.
 
-    Multiply-shift hashing: one random odd multiplier makes a table of random words
-    anew. For other multipliers any two units differ as independent draws do; tests
-    hold this against the binomial distribution.
+    Two tables of random words, each from a place of its own, combined word by word:
+    there are 2^36 pairs of places, and any two units come out as independent draws do,
+    in one step and over many. Tests hold this against the binomial distribution.
     """
-    multiplier = torch.randint(2**63 - 1, ()) | 1
-    words = _random_words()[: -(-n // 4)] * multiplier
-    words += words >> 32  # low bits of a product know little of the multiplier
+    one, other = _random_words()
+    i, j = torch.randint(len(one) // 2, (2,)).tolist()
+    n_words = -(-n // 4)
+    words = one[i : i + n_words] ^ other[j : j + n_words]
     return words.view(torch.int16)[:n]
 
 
 @cache
 def _random_words() -> Tensor:
     source = torch.Generator().manual_seed(0)
-    words = torch.empty(_CACHED // 4, dtype=torch.int64)
-    return words.random_(-(2**63), None, generator=source) | 1
+    words = torch.empty(2, _CACHED // 2, dtype=torch.int64)
+    return words.random_(-(2**63), None, generator=source)
 
 
 # The model
