@@ -69,7 +69,7 @@ class Column(BaseModel):
     example: str | None
     range: tuple[float, float] | None
     quantiles: dict[str, float] | None = Field(
-        description="Of about a hundred thousand rows if there are more."
+        description="Of about twenty thousand rows if there are more."
     )
     top: list[Category] | None = Field(description="The most frequent values.")
 

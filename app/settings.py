@@ -30,7 +30,7 @@ class Settings(BaseSettings):
 
     max_upload_bytes: int = Field(default=2 * 2**30, gt=0)
     """Largest request body that is taken."""
-    max_table_bytes: int = Field(default=8 * 2**30, gt=0)
+    max_table_bytes: int = Field(default=4 * 2**30, gt=0)
     """Largest table that is taken, unpacked."""
     max_columns: int = Field(default=10_000, gt=0)
     """Most columns of a table."""

@@ -123,7 +123,10 @@ def number(
             text = re.sub(_MARKS[format], "", text).replace(",", ".")
         elif "_" in text or not text.isascii():  # float() takes both
             raise ValueError(f"not a number: {value!r}")
-        return float(text)
+        found = float(text)
+        if found != found:  # a spelling of NaN that does not mean missing
+            raise ValueError(f"not a number: {value!r}")
+        return found
     if value is None:
         return float("nan")
     if isinstance(value, int | float | np.number | np.bool_ | Decimal):

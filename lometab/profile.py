@@ -43,11 +43,11 @@ _MAX_COUNTED = 10_000
 """Texts are counted one by one up to so many distinct ones."""
 _MAX_LISTED = 1000
 """The same for numbers."""
-_SAMPLED = 100_000
+_SAMPLED = 20_000
 """Quantiles are taken of about so many rows."""
 _FEW_ROWS = 20_000
 """A table of so many rows is measured in memory: a query would take longer."""
-_MEMORY = "128MB"
+_MEMORY = "80MB"
 _FORMATS = ("1,234.5", "1.234,5", "y-m-d", "d/m/y", "m/d/y")
 
 
@@ -298,10 +298,9 @@ class _Table:
     """The columns c0, c1, ... of a Parquet file, for DuckDB and for Arrow.
 
     A table of few rows is measured in memory. Of a larger one, one pass counts what is
-    there and what of it is a number, without regard to blanks around the cells. Columns
-    of plain numbers are then described by a second pass; of the others, the distinct
-    texts are counted and read by `cells`, and those with too many are read whole,
-    batch by batch.
+    there and describes what of it is a number, without regard to blanks around cells.
+    Columns of plain numbers are done with that; of the others, the distinct texts are
+    counted and read by `cells`, and those with too many are read whole, batch by batch.
     """
 
     def __init__(
@@ -325,17 +324,7 @@ class _Table:
         if self.n_rows <= _FEW_ROWS:
             table = self._file.read()
             return [self._measure_column(column) for column in table.columns]
-        counted = self._ask([self._count(i) for i in range(len(self._types))])
-        described = self._ask(
-            [
-                self._describe_numbers(i) if _is_number(row) else None
-                for i, row in enumerate(counted)
-            ]
-        )
-        return [
-            self._measure(i, row, numbers)
-            for i, (row, numbers) in enumerate(zip(counted, described, strict=True))
-        ]
+        return [self._measure(i, row) for i, row in enumerate(self._count_all())]
 
     def is_copy(self, i: int, j: int) -> bool:
         pairs = zip(self._batches(i), self._batches(j), strict=True)
@@ -364,14 +353,14 @@ class _Table:
             quantiles=_name_quantiles(quantiles),
         )
 
-    def _measure(self, i: int, row: Any, numbers: Any) -> _Measured:
-        if numbers is not None:
-            return self._measure_numbers(i, row, numbers)
+    def _measure(self, i: int, row: Any) -> _Measured:
+        if row["n_numbers"] == row["present"] > 0 and row["n_odd"] == 0:
+            return self._measure_numbers(i, row)
         kind = self._types[i]
         if row["n_distinct"] <= _MAX_COUNTED:
             measured = self._measure_texts(self._count_texts(i))
         else:
-            measured = self._measure_batches(i)
+            measured = self._measure_batches(i, row["n_distinct"])
         if pa.types.is_timestamp(kind):
             return replace(measured, facts=replace(measured.facts, formats=("y-m-d",)))
         if pa.types.is_boolean(kind):
@@ -379,14 +368,14 @@ class _Table:
             return _Measured(facts=facts, top=measured.top)
         return measured
 
-    def _measure_numbers(self, i: int, row: Any, numbers: Any) -> _Measured:
+    def _measure_numbers(self, i: int, row: Any) -> _Measured:
         n_missing = self.n_rows - row["present"]
         top = None
         n_distinct = min(row["n_distinct"], row["present"])
         if n_distinct <= _MAX_LISTED:
             counts = _merge(self._count_texts(i), self._missing)
             n_distinct, top = len(counts), _top(counts)
-        is_whole = numbers["n_whole"] == row["present"]
+        is_whole = row["n_whole"] == row["present"]
         is_counted = is_monotone = False
         if is_whole and n_missing == 0 and n_distinct > 0.8 * self.n_rows:
             is_counted, is_monotone = count_steps(self._read_numbers(i))
@@ -401,8 +390,8 @@ class _Table:
                 is_counted=is_counted,
                 is_monotone=is_monotone,
             ),
-            range=_finite(numbers["low"], numbers["high"]),
-            quantiles=_name_quantiles(numbers["quantiles"]),
+            range=_finite(row["low"], row["high"]),
+            quantiles=_name_quantiles(row["quantiles"]),
             top=top,
         )
 
@@ -434,7 +423,7 @@ class _Table:
             quantiles=_name_quantiles(values[places].tolist()),
         )
 
-    def _measure_batches(self, i: int) -> _Measured:
+    def _measure_batches(self, i: int, n_distinct: int) -> _Measured:
         """A column of too many distinct texts to be counted one by one."""
         n_missing, is_number = 0, True
         formats: tuple[str, ...] = _FORMATS
@@ -452,80 +441,69 @@ class _Table:
                     continue
                 low = np.fmin(low, np.fmin.reduce(numbers))
                 high = np.fmax(high, np.fmax.reduce(numbers))
-        distinct = self._ask([self._count_trimmed(i)])[0]["n_distinct"]
         facts = Facts(
             n_rows=self.n_rows,
             n_missing=n_missing,
-            n_distinct=min(distinct, self.n_rows - n_missing),
+            n_distinct=min(n_distinct, self.n_rows - n_missing),
             is_number=is_number,
             formats=() if is_number else formats,
         )
         return _Measured(facts=facts, range=_finite(low, high) if is_number else None)
 
-    # SQL of one column
+    # SQL of one column: `t` is its cell, null if missing; `n` the number in it
 
-    def _is_there(self, i: int) -> str:
+    def _cell(self, i: int) -> str:
         kind = self._types[i]
-        if pa.types.is_floating(kind):  # NaN is missing
-            return f"c{i} IS NOT NULL AND NOT isnan(c{i})"
+        if pa.types.is_floating(kind):
+            return f"CASE WHEN isnan(c{i}) THEN NULL ELSE c{i} END AS t{i}"
         if not pa.types.is_string(kind):
-            return f"c{i} IS NOT NULL"
+            return f"c{i} AS t{i}"
         missing = ", ".join(_quoted(word) for word in sorted(self._missing))
-        return f"c{i} NOT IN ({missing})"
+        return f"CASE WHEN c{i} IN ({missing}) THEN NULL ELSE c{i} END AS t{i}"
 
     def _number(self, i: int) -> str:
-        """DuckDB reads a text as `cells.number` does, but takes 1_000 too."""
         kind = self._types[i]
         if pa.types.is_timestamp(kind) or pa.types.is_boolean(kind):
-            return "CAST(NULL AS DOUBLE)"
-        return f"TRY_CAST(c{i} AS DOUBLE)"
+            return f"CAST(NULL AS DOUBLE) AS n{i}"
+        return f"TRY_CAST(t{i} AS DOUBLE) AS n{i}"
 
     def _count(self, i: int) -> str:
-        there = self._is_there(i)
         odd = "0"
         if pa.types.is_string(self._types[i]):
-            odd = f"count(*) FILTER (contains(c{i}, '_'))"
-        return (
-            f"{{'present': count(*) FILTER ({there}), "
-            f"'n_numbers': count({self._number(i)}) FILTER ({there}), "
-            f"'n_odd': {odd}, "
-            f"'n_distinct': approx_count_distinct(c{i}) FILTER ({there})}}"
-        )
-
-    def _count_trimmed(self, i: int) -> str:
-        text = f"c{i}"
-        if pa.types.is_string(self._types[i]):
-            text = f"trim(c{i}, {_quoted(cells.BLANKS)})"
-        return f"{{'n_distinct': approx_count_distinct({text})}}"
-
-    def _describe_numbers(self, i: int) -> str:
-        there, number = self._is_there(i), self._number(i)
+            # Texts that DuckDB takes for numbers and `cells.number` does not.
+            odd = f"count(*) FILTER (contains(t{i}, '_') OR isnan(n{i}))"
         every = max(1, self.n_rows // _SAMPLED)
-        sampled = f"{there} AND file_row_number % {every} = 0 AND isfinite({number})"
+        sampled = f"file_row_number % {every} = 0 AND isfinite(n{i})"
         return (
-            f"{{'low': min({number}) FILTER ({there}), "
-            f"'high': max({number}) FILTER ({there}), "
-            f"'n_whole': count(*) FILTER ({there} AND isfinite({number}) "
-            f"AND {number} = trunc({number})), "
-            f"'quantiles': quantile_cont({number}, {[*QUANTILES]}) FILTER ({sampled})}}"
+            f"{{'present': count(t{i}), 'n_numbers': count(n{i}), 'n_odd': {odd}, "
+            f"'n_distinct': approx_count_distinct(t{i}), "
+            f"'low': min(n{i}), 'high': max(n{i}), "
+            f"'n_whole': count(*) FILTER (isfinite(n{i}) AND n{i} = trunc(n{i})), "
+            f"'quantiles': quantile_cont(n{i}, {[*QUANTILES]}) FILTER ({sampled})}}"
         )
 
-    def _ask(self, selected: list[str | None]) -> list[Any]:
-        """One row with a struct for each column; None where nothing is asked."""
-        found: list[Any] = [None] * len(selected)
-        asked = [i for i, expression in enumerate(selected) if expression is not None]
-        for start in range(0, len(asked), _AT_ONCE):
-            part = asked[start : start + _AT_ONCE]
-            query = "SELECT " + ", ".join(str(selected[i]) for i in part)
-            for i, answer in zip(part, self._fetch(query)[0], strict=True):
-                found[i] = answer
+    def _count_all(self) -> list[Any]:
+        """A dict for each column."""
+        found: list[Any] = []
+        for start in range(0, len(self._types), _AT_ONCE):
+            part = range(start, min(start + _AT_ONCE, len(self._types)))
+            counts, numbers, texts = (
+                ", ".join(map(select, part))
+                for select in (self._count, self._number, self._cell)
+            )
+            inner = f"SELECT {texts}, file_row_number FROM {self._source}"
+            middle = f"SELECT *, {numbers} FROM ({inner})"
+            found += self._fetch(f"SELECT {counts} FROM ({middle})")
         return found
 
-    def _fetch(self, query: str) -> list[Any]:
+    def _fetch(self, query: str) -> tuple[Any, ...]:
+        """The only row of the answer."""
         if self._database is None:
             self._database = duckdb.connect(config={"memory_limit": _MEMORY})
             self._database.execute("SET preserve_insertion_order = false")
-        return self._database.execute(f"{query} FROM {self._source}").fetchall()
+        row = self._database.execute(query).fetchone()
+        assert row is not None
+        return row
 
     # Arrow, where a cell has to be understood
 
@@ -547,12 +525,8 @@ class _Table:
         return np.concatenate(parts)
 
 
-_AT_ONCE = 100
-"""Columns in one query: a thousand would take long to plan."""
-
-
-def _is_number(row: Any) -> bool:
-    return bool(row["n_numbers"] == row["present"] > 0 and row["n_odd"] == 0)
+_AT_ONCE = 5
+"""Columns in one query: more would take more memory, and long to plan."""
 
 
 def _merge(counted: dict[Any, int], missing: Collection[str]) -> dict[str, int]:

@@ -35,9 +35,10 @@ Quote = Literal['"', "'", "none"]
 
 METADATA = b"lometab"
 """The key of the columns' names in the metadata of the Parquet file."""
-_BLOCK = 2**22
+_BLOCK = 2**20
 _SAMPLE = 2**18
-_PARSED = 2**23  # a record must fit into this
+_PARSED = 2**20  # a record must fit into this
+_GROUP = 2**22
 csv.field_size_limit(sys.maxsize)
 
 
@@ -565,8 +566,8 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
             ends = np.flatnonzero(content == 10)
             if b"\r" in block:
                 returns = np.flatnonzero(content == 13)
-                following = np.append(content, np.uint8(0))[returns + 1]
-                ends = np.union1d(ends, returns[following != 10])
+                after = np.minimum(returns + 1, len(content) - 1)
+                ends = np.union1d(ends, returns[content[after] != 10])
             inside = (n_quotes + np.searchsorted(quotes, ends)) % 2 == 1
             scan.has_long_records |= bool(inside.any())
             ends = ends[~inside]
@@ -618,7 +619,8 @@ def _check_quotes(
 ) -> None:
     """An opening quote follows a delimiter or a newline, and a closing one precedes
     one; or it is half of a doubled one."""
-    padded = np.concatenate([[before], content, [10]]).astype(np.uint8)
+    padded = np.empty(len(content) + 2, dtype=np.uint8)
+    padded[0], padded[1:-1], padded[-1] = before, content, ord("\n")
     is_opening = (n_before + np.arange(len(quotes))) % 2 == 0
     opening, closing = quotes[is_opening], quotes[~is_opening]
     mark = content[quotes[0]]
@@ -880,29 +882,41 @@ def _write(
     n_rows = 0
     metadata = {METADATA: json.dumps({"names": names}).encode()}
     try:
-        for batch in batches:
-            if batch.num_rows == 0:
-                continue
+        for group in _groups(batches):
             if writer is None:
-                schema = batch.schema.with_metadata(metadata)
                 writer = pq.ParquetWriter(
                     destination,
-                    schema,
+                    group.schema.with_metadata(metadata),
                     compression="zstd",
-                    use_dictionary=_repeating(batch),
+                    use_dictionary=_repeating(group),
+                    write_statistics=False,
                 )
-            writer.write_batch(batch)
-            n_rows += batch.num_rows
+            writer.write_table(group)
+            n_rows += group.num_rows
     finally:
         if writer is not None:
             writer.close()
+        pa.default_memory_pool().release_unused()
     return n_rows
 
 
-def _repeating(batch: pa.RecordBatch) -> list[str]:
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches joined to row groups of a few megabytes."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(each.nbytes for each in waiting) >= _GROUP:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _repeating(group: pa.Table) -> list[str]:
     """The columns that are worth a dictionary, by their first rows."""
     return [
         name
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        for name, column in zip(group.schema.names, group.columns, strict=True)
         if len(column[:1000].unique()) < 0.5 * min(len(column), 1000)
     ]
