@@ -235,6 +235,10 @@ class Predictors:
         self._loading: dict[str, threading.Lock] = {}
         self._n_bytes = 0
 
+    def find(self, id_: str) -> Predictor | None:
+        """The predictor of a model's id, if it is loaded."""
+        return self._loaded.get(id_)
+
     def get(self, model: TrainedModel | AskedModel) -> Predictor:
         """The model's predictor; of many who ask at once, one loads, others wait."""
         with self._lock:

@@ -413,7 +413,13 @@ def member_std(members: ArrayLike) -> FloatArray | None:
     The mean of its square over rows is the ambiguity.
     """
     members = _check_numbers("members", members, "(N, K)")
-    return members.std(axis=1) if members.shape[1] > 1 else None
+    k = members.shape[1]
+    if k == 1:
+        return None
+    # numpy's own takes three times as long for one row, which is what is served most.
+    centred = members - members.sum(axis=1, keepdims=True) / k
+    std: FloatArray = np.sqrt(np.einsum("nk,nk->n", centred, centred) / k)
+    return std
 
 
 def predictive_entropy(mean: ArrayLike) -> FloatArray:

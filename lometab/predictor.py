@@ -251,17 +251,25 @@ class Predictor:
         self, x_num: NDArray[np.float64], x_cat: NDArray[np.object_]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """`mean` and `members` of rows that are encoded already."""
+        if 0 < len(x_num) <= MAX_ROWS:
+            return self._run(x_num, x_cat)
         classes = () if self.classes is None else (len(self.classes),)
         mean = np.empty((len(x_num), *classes), dtype=np.float32)
         members = np.empty((len(x_num), self.k, *classes), dtype=np.float32)
         for start in range(0, len(x_num), MAX_ROWS):
             rows = slice(start, start + MAX_ROWS)
-            inputs: dict[str, Array] = {}
-            if self.numeric:
-                inputs["numeric"] = np.ascontiguousarray(x_num[rows], np.float64)
-            if self.categorical:
-                inputs["categorical"] = x_cat[rows]
-            mean[rows], members[rows] = self._session.run(["mean", "members"], inputs)
+            mean[rows], members[rows] = self._run(x_num[rows], x_cat[rows])
+        return mean, members
+
+    def _run(
+        self, x_num: NDArray[np.float64], x_cat: NDArray[np.object_]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        inputs: dict[str, Array] = {}
+        if self.numeric:
+            inputs["numeric"] = np.ascontiguousarray(x_num, np.float64)
+        if self.categorical:
+            inputs["categorical"] = x_cat
+        mean, members = self._session.run(["mean", "members"], inputs)
         return mean, members
 
     def describe(

@@ -35,6 +35,7 @@ BINARY = {"type": "string", "format": "binary"}
 
 @router.post(
     "/models/{model_id}/predict",
+    operation_id="predict",
     response_model=PredictResponse,
     summary="Mean, members and uncertainty for each row",
     responses={
@@ -100,7 +101,7 @@ async def predict(request: Request) -> Response:
     try:
         if length is not None and length <= JOINED_BYTES:
             question.body = await request.body()
-            await serving.answer(question)
+            await serving.answer(question, request.scope["client"])
             if not question.is_long:
                 return Response(
                     question.content,

@@ -18,6 +18,7 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
 
 from app import auth, db
 from app.main import app
@@ -554,6 +555,74 @@ def test_files_of_large_bodies_are_removed(
     for bad in (b"size,colour\n1", b"size,colour,weight\n1,red,x\n"):
         client.post(y, content=iter((bad,)), headers={"Content-Type": "text/csv"})
     assert [*tmp_path.iterdir()] == []
+
+
+class Vanished(OSError):
+    """What a server raises when the client it sends to is gone."""
+
+
+@pytest.mark.parametrize("gone_while", ["sending", "receiving"])
+def test_a_vanished_client_leaves_nothing(
+    client: TestClient,
+    y: str,
+    gone_while: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rows = [*csv.DictReader(io.StringIO(make_csv(5000, seed=7)))]
+    content = to_csv(rows=rows).encode()
+    messages = [
+        {"type": "http.request", "body": content[:100], "more_body": True},
+        {"type": "http.request", "body": content[100:], "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+    if gone_while == "sending":
+        del messages[1]
+    n_sent = 0
+
+    async def receive() -> Any:
+        if len(messages) > 1:
+            return messages.pop(0)
+        if gone_while == "receiving":  # the server would tell by `send`
+            await asyncio.sleep(60)
+        return messages[0]
+
+    async def send(message: Any) -> None:
+        nonlocal n_sent
+        if message["type"] == "http.response.body":
+            n_sent += 1
+            if n_sent == 2:
+                raise Vanished()
+
+    key = client.headers["authorization"].encode()
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": y,
+        "raw_path": y.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "scheme": "http",
+        "server": ("127.0.0.1", 80),
+        "client": ("127.0.0.1", 1),
+        "headers": [(b"content-type", b"text/csv"), (b"authorization", key)],
+    }
+
+    async def main() -> None:
+        try:
+            await app(scope, receive, send)
+        except (Vanished, ClientDisconnect):
+            pass
+
+    asyncio.run(main())
+    assert [*tmp_path.iterdir()] == []
+    if gone_while == "sending":
+        assert not [each for each in caplog.records if each.levelname == "ERROR"]
+    assert client.post(y, json={"rows": ROWS}).status_code == 200
 
 
 # Anything at all
