@@ -86,7 +86,7 @@ def profile_table(
 ) -> Profile:
     """The profile of a table that `read_file` wrote."""
     options = options or ReadOptions()
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path, pre_buffer=False)
     with _Table(file, path, options.missing) as table:
         columns = [
             _describe(name, measured, example, options, reading)

@@ -807,7 +807,7 @@ def _open_parquet(file: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     # Kept encoded: a text of a megabyte in a million rows is one megabyte then.
     texts = [f.name for f in schema if pa.types.is_large_string(f.type)]
     texts += [f.name for f in schema if pa.types.is_string(f.type)]
-    opened = pq.ParquetFile(file, read_dictionary=texts)
+    opened = pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False)
     return schema, opened.iter_batches(batch_size=2**16)
 
 

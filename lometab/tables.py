@@ -23,7 +23,7 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
     nobody but the caller keeps it."""
 
     def __init__(self, file: Path | IO[bytes] | io.RawIOBase) -> None:
-        self._file = pq.ParquetFile(file)
+        self._file = pq.ParquetFile(file, pre_buffer=False)
         metadata = self._file.schema_arrow.metadata or {}
         self._names: list[str] = json.loads(metadata[METADATA])["names"]
         self._places = {name: i for i, name in enumerate(self._names)}
