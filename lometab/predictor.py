@@ -6,6 +6,7 @@ to columns, and the look into a file before ONNX Runtime opens it.
 
 import hashlib
 import json
+import math
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -296,7 +297,7 @@ class Predictor:
             return Prediction(
                 mean=mean,
                 members=members,
-                std=None if "std" in without else metrics.member_std(members),
+                std=None if "std" in without else _spread(members),
                 interval=interval,
                 warnings=[*warnings],
             )
@@ -369,6 +370,17 @@ class Predictor:
             marker += "_"
         texts[unseen] = marker
         notes.see(self.categorical[column], distinct, len(unseen))
+
+
+def _spread(members: Array) -> Array | None:
+    """The standard deviation over members, sooner for one row, as most requests have:
+    a handful of numpy's calls takes as long as a quarter of a small model's run."""
+    n_rows, k = members.shape
+    if n_rows > 1 or k == 1:
+        return metrics.member_std(members)
+    numbers = members[0].tolist()
+    mean = sum(numbers) / k
+    return np.array([math.sqrt(sum((x - mean) ** 2 for x in numbers) / k)])
 
 
 def find_providers(wanted: Sequence[str]) -> list[str]:

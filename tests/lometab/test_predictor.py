@@ -539,3 +539,13 @@ def test_providers_are_those_really_got() -> None:
     assert predictor.find_providers(["FancyExecutionProvider", *installed]) == installed
     with pytest.raises(ValueError, match="providers must name one of"):
         predictor.find_providers(["FancyExecutionProvider"])
+
+
+def test_the_spread_of_one_row_is_that_of_many(price: Predictor) -> None:
+    many = price.predict(rows_of(TABLE, 20))
+    for i, row in enumerate(rows_of(TABLE, 20)):
+        alone = price.predict([row])
+        assert many.std is not None and alone.std is not None
+        expected = alone.members.astype(np.float64).std(axis=1)
+        np.testing.assert_allclose(alone.std, expected, rtol=1e-12)
+        np.testing.assert_allclose(alone.std, many.std[i : i + 1], rtol=1e-3)
