@@ -25,21 +25,53 @@ TAGS = [
     {"name": "health", "description": "Whether the service lives and can work."},
 ]
 
-_DATASET = {
+_DATASET_SUMMARY = {
     "id": "ds_0123456789ab",
     "filename": "wine.csv",
     "sha256": "5d41402abc4b2a76b9719d911017c592ae2f5e1f0d0d2a1c6a0f9d6f3b7c8e91",
     "size": 84199,
     "n_rows": 1599,
-    "columns": [
-        {"name": "alcohol", "kind": "numeric", "reason": None},
-        {"name": "quality", "kind": "numeric", "reason": None},
-    ],
+    "n_columns": 1,
     "created_at": "2026-01-31T12:00:00Z",
     "links": {
         "self": "/datasets/ds_0123456789ab",
         "jobs": "/jobs?dataset_id=ds_0123456789ab",
     },
+}
+_SURE = {"confidence": 1.0}
+_DATASET = {
+    **_DATASET_SUMMARY,
+    "read_options": {"number_format": "1.234,5"},
+    "reading": {
+        "format": "csv",
+        "compression": None,
+        "encoding": {"value": "utf-8", **_SURE},
+        "delimiter": {"value": ";", **_SURE},
+        "quote": {"value": '"', **_SURE},
+        "header": {"value": True, "confidence": 0.99},
+    },
+    "columns": [
+        {
+            "name": "quality",
+            "kind": "numeric",
+            "looks_like": "number",
+            "reason": None,
+            "format": None,
+            "note": "if these are codes and not amounts, `categorical` is better",
+            "n_missing": 0,
+            "missing_share": 0.0,
+            "n_distinct": 6,
+            "example": "5",
+            "range": [3.0, 8.0],
+            "quantiles": {"0.05": 5.0, "0.5": 6.0, "0.95": 7.0},
+            "top": [{"value": "5", "count": 681}, {"value": "6", "count": 638}],
+        }
+    ],
+    "head": [["5"], ["5"]],
+    "warnings": [],
+    "suggestions": [
+        {"target": "quality", "task": "regression", "why": "it is the last column"}
+    ],
 }
 _PROGRESS = {
     "epoch": 40,
@@ -97,7 +129,7 @@ _SUMMARY = {
 }
 EXAMPLES: dict[str, Any] = {
     "create_dataset": _DATASET,
-    "list_datasets": {"data": [_DATASET], "next_cursor": None},
+    "list_datasets": {"data": [_DATASET_SUMMARY], "next_cursor": None},
     "read_dataset": _DATASET,
     "create_job": {
         **_JOB,

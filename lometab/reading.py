@@ -47,7 +47,7 @@ class ReadOptions:
     """How a file is to be read; what is None is detected."""
 
     # Read by pydantic where a request body holds this class: unknown keys are errors.
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+    __pydantic_config__ = {"extra": "forbid", "strict": True}  # noqa: RUF012
 
     encoding: Encoding | None = None
     """How its bytes spell characters."""
