@@ -1,6 +1,6 @@
 """How fast training is: beside the `tabm` package, to a quality, and as rows grow.
 
-    python benchmarks/train.py [steps] [quality] [scale]
+    python benchmarks/train.py [steps] [quality] [scale] [guard]
 
 - steps: full optimiser steps of the network alone, on ready inputs of width 16 times
   the features, then with piecewise-linear embeddings, and with each member on rows of
@@ -9,6 +9,7 @@
 - quality: the time from a CSV to a quality, beside the training loop that the README
   of the `tabm` package shows, at the same settings.
 - scale: time for each row, and memory, from 10 thousand rows to a million.
+- guard: seconds long, only if asked for: a small step is not twice what it once was.
 
 Turns in which other processes took more than a tenth of a core are left out. What was
 measured is kept in `results/train.jsonl`; without a line there it is measured again.
@@ -77,19 +78,22 @@ def busy_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+class Disturbed(Exception):
+    """Other processes took too much of the machine."""
+
+
 def take_turns(
     steps: dict[str, Step], *, seconds: float, patience: float = 6.0
 ) -> tuple[dict[str, float], float]:
     """Median seconds of each step, and the share of the time that others left free.
 
     Goes on until `seconds` of undisturbed turns have passed, for at most `patience`
-    times as long; then disturbed turns count too.
+    times as long.
     """
     for step in steps.values():
         step()
         step()
     quiet: dict[str, list[float]] = {name: [] for name in steps}
-    every: dict[str, list[float]] = {name: [] for name in steps}
     started, quiet_seconds = time.perf_counter(), 0.0
     while quiet_seconds < seconds:
         begin, busy, own = time.perf_counter(), busy_seconds(), time.process_time()
@@ -102,17 +106,16 @@ def take_turns(
         elapsed = time.perf_counter() - begin
         others = busy_seconds() - busy - (time.process_time() - own)
         is_quiet = others < MAX_OTHERS * elapsed + 0.02  # ticks are of 10 ms
-        for name, each in times.items():
-            every[name] += each
-            if is_quiet:
-                quiet[name] += each
         if is_quiet:
             quiet_seconds += elapsed
+            for name, each in times.items():
+                quiet[name] += each
         if time.perf_counter() - started > patience * seconds:
             break
     share = quiet_seconds / (time.perf_counter() - started)
-    chosen = quiet if min(map(len, quiet.values())) >= 3 else every
-    return {name: median(each) for name, each in chosen.items()}, share
+    if min(map(len, quiet.values())) < 3:
+        raise Disturbed("other processes left no time to measure in")
+    return {name: median(each) for name, each in quiet.items()}, share
 
 
 # Contenders
@@ -272,7 +275,11 @@ def measure_steps(runs: Runs) -> None:
     for shape in SHAPES:
         for inputs in INPUTS:
             key = {"part": "steps", "shape": shape, "inputs": inputs}
-            result = runs.get(key, partial(measure_step, shape, inputs))
+            try:
+                result = runs.get(key, partial(measure_step, shape, inputs))
+            except Disturbed as error:
+                print(shape, inputs, error, flush=True)
+                continue
             times = result["seconds"]
             print(
                 shape,
@@ -293,6 +300,33 @@ def measure_step(shape: tuple[int, int, int, int, int], inputs: str) -> dict[str
     times, quiet = take_turns(steps, seconds=5.0)
     shares = profile(steps["lometab"]) if inputs == "ready" else {}
     return {"seconds": times, "quiet": quiet, "profile": shares}
+
+
+# The guard
+
+GUARD_SHAPE = (8, 4, 64, 2, 8)
+GUARD_RATIO = 0.56  # of LoMETab to `tabm`, as recorded on one thread
+GUARD_TRIES = 3  # a busy machine may spoil one
+
+
+def guard() -> int:
+    """Exit status 1 if a step at a small shape is far slower than it was."""
+    torch.set_num_threads(1)
+    steps = on_ready_inputs(GUARD_SHAPE)
+    for _ in range(GUARD_TRIES):
+        ratios = []
+        for _ in range(60):
+            seconds = {}
+            for name in ("tabm", "lometab"):
+                start = time.perf_counter()
+                steps[name]()
+                seconds[name] = time.perf_counter() - start
+            ratios.append(seconds["lometab"] / seconds["tabm"])
+        ratio = median(ratios[10:])
+        print(f"{ratio:.2f} of the step of `tabm`, once {GUARD_RATIO}")
+        if ratio <= 2 * GUARD_RATIO:
+            return 0
+    return 1
 
 
 # Time to a quality
@@ -721,6 +755,8 @@ def of_scale(runs: Runs) -> Iterator[str]:
 
 
 def main(names: list[str]) -> int:
+    if names == ["guard"]:
+        return guard()
     runs = Runs("train")
     if not names or "steps" in names:
         measure_steps(runs)
