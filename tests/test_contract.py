@@ -1,6 +1,7 @@
 """The API does what its OpenAPI document says, and the document says all of it."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,8 @@ def test_schemathesis_finds_no_failure(
         text=True,
     )
     assert done.returncode == 0, done.stdout
+    links = re.search(r"API Links:\s+(\d+) covered", done.stdout)
+    assert links is not None and int(links[1]) >= 4, done.stdout
     assert "Traceback" not in service.read_log()
 
 

@@ -123,6 +123,27 @@ def test_from_csv_to_prediction(service: Service, table_csv: str) -> None:
     assert onnx.status_code == 200 and len(onnx.content) > 1000
 
 
+def test_another_process_repeats_an_answer(
+    start_service: Callable[[], Service],
+) -> None:
+    """The answer to an Idempotency-Key is in the database, not in a process."""
+    one, other = start_service(), start_service()
+    settings = {"target": "y", "hyperparameters": TINY}
+    first, again = (
+        service.client.post(
+            "/jobs",
+            files={"file": ("t.csv", make_csv(60))},
+            data={"config": json.dumps(settings)},
+            headers={"Idempotency-Key": "the-same"},
+        )
+        for service in (one, other)
+    )
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json() == first.json()
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert len(other.client.get("/jobs").json()["data"]) == 1
+
+
 def test_failed_training_is_told(service: Service) -> None:
     """Huge weights and a learning rate of 1: the loss is not a number at once."""
     settings = {"lr": 1.0, "sigma_init": 10, "n_blocks": 8, "rank": 64}
