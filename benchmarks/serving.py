@@ -324,7 +324,20 @@ def measure_latency(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
                 turns=20,
                 calls=20 if name == "large" else 50,
             )
+            result[name]["timing"] = read_timing(connection)
     return result
+
+
+def read_timing(connection: Connection) -> dict[str, float]:
+    """Medians of what `Server-Timing` tells, in seconds."""
+    times: dict[str, list[float]] = {}
+    for _ in range(300):
+        connection.ask()
+        line = connection.head.lower().split(b"server-timing: ")[1].split(b"\r\n")[0]
+        for part in line.decode().split(", "):
+            name, _, spent = part.partition(";dur=")
+            times.setdefault(name, []).append(float(spent) / 1e3)
+    return {name: median(each) for name, each in times.items()}
 
 
 def measure_joining(stage: Stage, files: dict[str, bytes], seconds: float) -> Any:
@@ -765,6 +778,33 @@ def describe_peers(result: dict[str, Any]) -> str:
     return table((*header, "p50 (ms)", "p99 (ms)", "errors"), rows)
 
 
+def describe_latency(result: dict[str, Any]) -> str:
+    """Where the time of one row goes."""
+    rows = [
+        (
+            name,
+            *(f"{1e6 * each['timing'][p]:.0f}" for p in ("queue", "parse", "run")),
+            f"{1e6 * each['timing']['encode']:.0f}",
+            f"{1e6 * (each['ours'] - sum(each['timing'].values())):.0f}",
+            f"{1e6 * each['nothing']:.0f}",
+            f"{1e6 * each['bare']:.0f}",
+        )
+        for name, each in result.items()
+        if "timing" in each
+    ]
+    if not rows:
+        return ""
+    header = ("model", "queue", "parse", "run", "encode", "HTTP, routing, log")
+    return (
+        "\nWhere the time of one row goes, in microseconds by `Server-Timing`; `parse` "
+        "holds the query for key and model. A run in the server is slower than the "
+        "bare one, as the Python code between two runs takes the caches from it. What "
+        "a small model misses its bound by is Python: some 600 calls between the first "
+        "byte and the last, a line in the log among them.\n\n"
+        f"{table((*header, 'empty route', 'bare run'), rows)}"
+    )
+
+
 def write_results(kept: dict[str, Any]) -> bool:
     checks = Checks()
     for part in PARTS[:-1]:
@@ -780,6 +820,7 @@ def write_results(kept: dict[str, Any]) -> bool:
         "bytes.\n\n"
         f"{table(('what', 'measured', 'bound', 'holds'), checks.lines)}"
     )
+    text += describe_latency(kept.get("latency", {}))
     if "peers" in kept:
         text += (
             "\nThe same ONNX files behind other servers, each with two workers and "
