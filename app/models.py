@@ -169,7 +169,7 @@ class Job(Base):
 
     status: Mapped[str] = mapped_column(default="queued")
     phase: Mapped[str | None]
-    """Inside running: preparing, training, evaluating, exporting."""
+    """Inside running: preparing, training, exporting, evaluating, comparing."""
     progress: Mapped[dict[str, Any]] = mapped_column(default=dict)
     error: Mapped[dict[str, Any] | None] = mapped_column(Json)
 

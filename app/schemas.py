@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
 from app.models import Event
-from lometab.config import PRESETS, Preset, Task, TrainConfig
+from lometab.config import PRESETS, BaselineName, Preset, Task, TrainConfig
 from lometab.data import ColumnKind, Looks
 from lometab.reading import ReadOptions
 from lometab.splits import Split
@@ -153,6 +153,12 @@ class JobSettings(BaseModel):
         default="default", description="Settings where `hyperparameters` is silent."
     )
     hyperparameters: TrainConfig = Field(default_factory=TrainConfig)
+    baselines: list[BaselineName] = Field(
+        default_factory=list,
+        max_length=4,
+        description="Trained after the model on the same split with the same seed and "
+        "settings, and reported beside it.",
+    )
     max_runtime_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None,
         description="Then training stops and the best epoch so far is kept.",
@@ -161,6 +167,11 @@ class JobSettings(BaseModel):
         default=None, description="The model becomes the next version of this name."
     )
     tags: list[Tag] = Field(default_factory=list, max_length=20)
+
+    @field_validator("baselines")
+    @classmethod
+    def name_each_once(cls, names: list[BaselineName]) -> list[BaselineName]:
+        return [*dict.fromkeys(names)]
 
     @model_validator(mode="before")
     @classmethod
@@ -283,7 +294,9 @@ class JobRead(BaseModel):
     id: str
     kind: str
     status: JobStatus
-    phase: Literal["preparing", "training", "evaluating", "exporting"] | None
+    phase: (
+        Literal["preparing", "training", "exporting", "evaluating", "comparing"] | None
+    )
     progress: Progress
     attempt: int
     notice: str | None = Field(

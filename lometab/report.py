@@ -4,7 +4,7 @@ The field names are those of the JSON; `lometab.evaluation` makes the reports.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Regime = Literal["collapsed", "low", "active", "excessive"]
 ClassTask = Literal["binary", "multiclass"]
@@ -359,6 +359,31 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A model on the same split with the same seed, trained for comparison."""
+
+    __pydantic_config__ = _DOCUMENTED
+
+    name: Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
+    k: int
+    n_parameters: int
+    seconds: float
+    """Of training one seed."""
+    n_seeds: int
+    metric: Literal["rmse", "accuracy"]
+    score: float
+    """Mean over seeds."""
+    std: float | None
+    """Over seeds; null if there is one."""
+    delta_percent: float | None
+    """By how much better than this model, in percent; null for itself."""
+    ece: float | None
+    """Null for regression."""
+    diversity: float | None
+    """Mean pairwise KL, or ambiguity; null for one member."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
     """The scores of a run, what its uncertainties are worth, and how it was made."""
 
@@ -384,8 +409,8 @@ class RunReport:
     error_detection: list[ErrorDetection]
     confusion: Confusion | None
     """Null for regression."""
-    baselines: list[dict[str, Any]]
-    """Other models on the same rows; none yet."""
+    baselines: list[Baseline]
+    """If any were asked for: this model, then each of them, on the test part."""
     training: Training | None
     timings: dict[str, float]
     """Seconds of each phase."""

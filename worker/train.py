@@ -140,6 +140,20 @@ def run(
         config=config,
         history=[asdict(progress) for progress in ensemble.fit.history],
     )
+    if spec["config"].get("baselines"):
+        from lometab.baselines import compare
+
+        say(phase="comparing")
+        clock.start("comparing")
+        compared = compare(
+            ensemble,
+            spec["config"]["baselines"],
+            table,
+            parts,
+            device=spec["device"],
+            on_epoch=lambda _: "stop" in orders,
+        )
+        reports["report"]["baselines"] = [asdict(each) for each in compared]
     reports["report"] |= {
         "n_parameters": ensemble.fit.model.n_parameters,
         "training": {

@@ -119,6 +119,26 @@ def test_reports_fit_their_types(
         assert calibration["calibrated"]["ece"] >= 0
 
 
+def test_baselines_stand_beside_the_model(client: TestClient, scratch: Path) -> None:
+    names = ["tabm", "mlp", "tabm"]
+    config = {"target": "label", "columns": {"y": "ignore"}, "baselines": names}
+    post(client, TABLE, {**config, "hyperparameters": TINY})
+    with db.writing() as session:
+        claimed = jobs.claim(session, queue="cpu", owner="me", lease_seconds=60)
+        assert claimed is not None and claimed.config["baselines"] == ["tabm", "mlp"]
+        finish(session, claimed, scratch)
+    body = client.get(f"/jobs/{claimed.id}/report").json()
+    TYPES["report"].validate_python(body)
+    own, *others = body["baselines"]
+    assert [each["name"] for each in body["baselines"]] == ["lometab", "tabm", "mlp"]
+    assert own["score"] == body["scores"]["test"]["ensemble"]["accuracy"]
+    assert own["delta_percent"] is None and others[1]["diversity"] is None
+    for other in others:
+        change = 100 * (other["score"] / own["score"] - 1)
+        assert other["delta_percent"] == pytest.approx(change)
+    assert body["timings"]["comparing"] > 0
+
+
 @pytest.mark.parametrize("target", OTHER)
 def test_reports_as_csv(client: TestClient, scratch: Path, target: str) -> None:
     links = succeed(client, scratch, target)["links"]
