@@ -27,6 +27,7 @@ _READING_BYTES = 150
 # Freed arrays of this size go back to the system; smaller ones wait to be used again.
 _RETURNED_BYTES = 32 * 2**20
 _MAX_ACTIVATION = 2**24  # numbers in the widest layer of a validation batch
+_CACHED = 2**20  # numbers in arrays of a few members that are worked on together
 _SCORED_ROWS = 8192  # rows whose probabilities are in float64 at a time
 _SERVED_ROWS = 4096  # rows that a predictor runs at a time
 
@@ -117,13 +118,16 @@ def estimate(
     n_train = max(n_rows - n_val - round(n_rows * split.test), 1)
     sizes = _Sizes(widths, config, n_train)
     n_cells = n_rows * (n_columns + n_ignored + 1)
-    # The table, the raw inputs made of it, and texts of the target.
+    # The table, the raw inputs made of it, and texts of the target. The raw inputs are
+    # gone when the network is trained, but by the measured peaks their memory is not.
     rows = (_TEXT_BYTES if is_text else _DOUBLE) * n_cells
     rows += n_rows * (_DOUBLE * n_columns + 60)
     reading = _READING_BYTES * n_cells if is_text else 0
-    training = rows + _training_bytes(
-        sizes, config, n_train, n_val, n_rows, has_checkpoints
-    )
+    # What the raw inputs of train and validation are transformed to.
+    transformed = _FLOAT * sizes.n_numeric + _DOUBLE * (sizes.n_codes + 1)
+    arrays = (n_train + n_val) * transformed
+    network = _network_bytes(sizes, config, n_train, n_val, has_checkpoints)
+    training = rows + arrays + network
     serving = _serving_bytes(sizes, config)
     # The network, the file's content, and the message that it is made from.
     copies = 3 * _FLOAT * sizes.n_parameters
@@ -150,7 +154,8 @@ class _Sizes:
         self.d_out = widths.d_out
         self.d_embedded = widths.n_numeric * config.d_embedding
         self.d_in = self.d_embedded + sum(widths.cardinalities)
-        self.d_encoded = widths.n_numeric * n_bins  # a row's piecewise-linear encoding
+        # A row's piecewise-linear encoding, each number itself, and a one.
+        self.d_encoded = widths.n_numeric * (n_bins + 2)
         inputs = [self.d_in] + [config.d_block] * (config.n_blocks - 1)
         self.blocks = [(d_in, config.d_block) for d_in in inputs]
         self.head = (config.d_block, widths.d_out)
@@ -176,25 +181,17 @@ def _block_parameters(d_in: int, d_out: int, config: ModelConfig) -> int:
 # Memory
 
 
-def _training_bytes(
-    sizes: _Sizes,
-    config: TrainConfig,
-    n_train: int,
-    n_val: int,
-    n_rows: int,
-    has_checkpoints: bool,
+def _network_bytes(
+    sizes: _Sizes, config: TrainConfig, n_train: int, n_val: int, has_checkpoints: bool
 ) -> int:
-    # What the raw inputs are transformed to, and a copy of that for each part.
-    transformed = _FLOAT * sizes.n_numeric + _DOUBLE * (sizes.n_codes + 1)
-    arrays = (n_rows + n_train + n_val) * transformed
     weights = _FLOAT * sizes.n_parameters
     states = 5 * weights  # the weights, their gradient, two moments, the best epoch's
-    # Row numbers of each member's batches: of this epoch, and freed ones of the last.
-    order = 0 if config.share_batches else 2 * _DOUBLE * config.k * n_train
+    # Row numbers of each member's batches, in 32 bits.
+    order = 4 * n_train * (1 if config.share_batches else config.k)
     step, kept = _step_bytes(sizes, config, n_train)
     n_copies = 4 if has_checkpoints else 1  # of the weights, at the end of an epoch
     after_steps = max(_validation_bytes(sizes, config, n_val), n_copies * weights)
-    return arrays + states + order + max(step, kept + after_steps)
+    return states + order + max(step, kept + after_steps)
 
 
 def _step_bytes(sizes: _Sizes, config: TrainConfig, n_train: int) -> tuple[int, int]:
@@ -209,19 +206,19 @@ def _step_bytes(sizes: _Sizes, config: TrainConfig, n_train: int) -> tuple[int, 
     hidden = _FLOAT * n_batch * config.k * config.d_block
     outputs = _FLOAT * n_batch * config.k * sizes.d_out
     is_factored = config.variant == "tabm"  # inputs and outputs times r and s
-    forward = [(encoding, 3), (flat, 2)]
+    forward = [(encoding, 1), (flat, 2)]
     backward = [
         (encoding, 1),
-        (flat, 3 if is_factored else 2),
+        (flat, 4 if is_factored else 3),
         (hidden, config.n_blocks * (4 if is_factored else 1) + 3),
         (outputs, 3),
     ]
-    # Of all layers what was computed from W, A and B; of one its gradients.
-    n_kept, n_gradients = {"lometab": (2, 3), "additive": (1, 2)}.get(
-        config.variant, (0, 0)
-    )
     layers = [_FLOAT * members for members in sizes.members]
-    backward += [(layer, n_kept) for layer in layers] + [(max(layers), n_gradients)]
+    if config.variant == "lometab":  # masks, weights and gradients of a few members
+        few = max(_FLOAT * _CACHED, 2 * max(layers) // config.k)
+        backward += [(min(few, max(layers)), 4), (min(few, hidden), 1)]
+    elif config.variant == "additive":  # of all layers the weights, of one gradients
+        backward += [(layer, 1) for layer in layers] + [(max(layers), 2)]
     step = max(sum(n * size for size, n in arrays) for arrays in (forward, backward))
     kept = max(
         sum(n * size for size, n in arrays if size < _RETURNED_BYTES)
@@ -238,7 +235,7 @@ def _validation_bytes(sizes: _Sizes, config: TrainConfig, n_val: int) -> int:
     has_masks = config.variant in ("lometab", "additive")
     weights = 2 * max(sizes.members) if has_masks else 0
     predicting = max(
-        n_batch * (3 * sizes.d_encoded + 2 * sizes.d_in),
+        n_batch * (sizes.d_encoded + 2 * sizes.d_in),
         n_batch * (sizes.d_in + 3 * d_hidden) + weights,
     )
     outputs = n_val * config.k * sizes.d_out
