@@ -8,14 +8,10 @@ keeping and profiling is measured beside DuckDB's own `read_csv` to Parquet.
 """
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,13 +21,11 @@ import httpx
 import numpy as np
 import psutil
 import pyarrow as pa
-from record import ROOT, Runs, table, write_section
-
-sys.path.append(str(ROOT))
+from processes import running_api
+from record import Runs, table, write_section
 
 from lometab.profile import profile_table
 from lometab.reading import read_file
-from tests.servers import free_port, wait_until
 
 MAX_MEMORY_MB = 400
 MIN_RATE = 0.4
@@ -39,7 +33,7 @@ BLOCK_ROWS = 1_000_000
 
 
 def write_csv(path: Path, n_rows: int) -> None:
-    """Fourteen numbers, two codes, a date, texts and flags; a million rows, repeated."""
+    """Numbers, codes, a date, texts and flags: a million rows, again and again."""
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(14)] + ["city", "code", "day", "note", "flag", "y"]
     cities = ["Berlin", "Paris", "Rome", '"New York, NY"', "Oslo"]
@@ -70,40 +64,6 @@ def write_bomb(path: Path, gigabytes: int) -> None:
     with path.open("ab") as file:
         for _ in range(gigabytes):
             file.write(frame)
-
-
-@contextmanager
-def running_api(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    port = free_port()
-    environment = {
-        "LOMETAB_DATA_DIR": str(folder / "data"),
-        "PATH": os.environ["PATH"],
-        "TMPDIR": str(folder),
-    }
-    command = [sys.executable, "-m", "app.cli"]
-    subprocess.run([*command, "migrate"], env=environment, cwd=ROOT, check=True)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "api", "--port", str(port)],
-            env=environment,
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-        )
-        address = f"http://127.0.0.1:{port}"
-        try:
-            wait_until(lambda: is_ready(address), seconds=60, what="the API answers")
-            yield address, psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 class Watch:
@@ -168,9 +128,13 @@ def serve(n_rows: int, gigabytes: int) -> dict[str, Any]:
         write_bomb(folder / "bomb.zst", gigabytes)
         for case in ("big.csv", "bomb.zst"):
             path = folder / case
-            (folder / case.split(".")[0]).mkdir()
+            own = folder / case.split(".")[0]
+            own.mkdir()
             with (
-                running_api(folder / case.split(".")[0]) as (address, process),
+                running_api(own, {"LOMETAB_DATA_DIR": str(own / "data")}) as (
+                    address,
+                    process,
+                ),
                 Watch(address, process) as watch,
             ):
                 start = time.perf_counter()

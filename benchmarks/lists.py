@@ -10,12 +10,9 @@ again and again, with its filters, at places all over it.
 import argparse
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,14 +20,13 @@ from typing import Any
 import httpx
 import numpy as np
 import sqlalchemy as sa
+from processes import running_api
 from record import ROOT, table, write_section
-
-sys.path.append(str(ROOT))
 
 from app.auth import SCOPES, create_key
 from app.db import make_engine, migrate
 from app.models import Base, Blob, Dataset, Event, Job, ModelAlias, TrainedModel
-from tests.servers import Postgres, free_port, wait_until
+from tests.servers import Postgres
 
 MAX_P95_MS = 50
 N_DATASETS = 1000
@@ -38,43 +34,6 @@ N_NAMES = 500
 N_EVENTS = 1000
 """Of one job; the others have 3."""
 HERE, ELSEWHERE = "default", "elsewhere"
-
-
-@contextmanager
-def running_api(url: str) -> Iterator[str]:
-    """One API process on the database; its address."""
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            "LOMETAB_DATABASE_URL": url,
-            "LOMETAB_BROKER_URL": "redis://127.0.0.1:1",  # nobody listens: none trains
-            "LOMETAB_DATA_DIR": folder,
-            "PATH": "",
-        }
-        with (Path(folder) / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "app.cli", "api", "--port", str(port)],
-                env=environment,
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-            )
-            address = f"http://127.0.0.1:{port}"
-            try:
-                wait_until(
-                    lambda: is_ready(address), seconds=60, what="the API answers"
-                )
-                yield address
-            finally:
-                process.terminate()
-                process.wait(30)
-
-
-def is_ready(address: str) -> bool:
-    try:
-        return httpx.get(f"{address}/readyz").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def copy_rows(
@@ -253,7 +212,14 @@ def main() -> int:
         migrate(engine)
         with sa.orm.Session(engine) as session:
             _, key = create_key(session, workspace_id=HERE, name="lists", scopes=SCOPES)
-        with running_api(url) as address:
+        settings = {
+            "LOMETAB_DATABASE_URL": url,
+            "LOMETAB_BROKER_URL": "redis://127.0.0.1:1",  # nobody listens: none trains
+        }
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            running_api(Path(folder), settings) as (address, _),
+        ):
             client = httpx.Client(
                 base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=60
             )
