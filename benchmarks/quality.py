@@ -49,6 +49,7 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(rank=4, sigma_init=3.0, lr=5e-4),
         TrainConfig(n_bins=128),
         TrainConfig(k=8, d_block=256, dropout=0.2, n_bins=128, lr=5e-4),
+        TrainConfig(d_block=256, dropout=0.15, lr=3e-4),
     ],
     "churn": [
         TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),
