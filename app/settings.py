@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     """Largest body of a predict request."""
     max_json_bytes: int = Field(default=32 * 2**20, gt=0)
     """The same for JSON, which is parsed whole."""
-    predict_queue: int = Field(default=256, gt=0)
+    predict_queue: int = Field(default=128, gt=0)
     """Predict requests that a process has in hand at a time; others get a 503."""
     predict_threads: int = Field(default=4, gt=0)
     """Threads of a process that answer small requests."""

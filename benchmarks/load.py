@@ -192,7 +192,10 @@ def ask_at_rate(
         load.ends_at = started_at + seconds
         await load.pace(rate)
         load.outcome.seconds = time.perf_counter() - started_at
-        await asyncio.sleep(3.0)
+        for _ in range(300):  # what was accepted is to be answered
+            await asyncio.sleep(0.1)
+            if len(load.idle) == n_clients:
+                break
         for transport in transports:
             transport.close()
         return load.outcome, load.n_unsent
