@@ -83,7 +83,7 @@ class Disturbed(Exception):
 
 
 def take_turns(
-    steps: dict[str, Step], *, seconds: float, patience: float = 6.0
+    steps: dict[str, Step], *, seconds: float, patience: float = 12.0
 ) -> tuple[dict[str, float], float]:
     """Median seconds of each step, and the share of the time that others left free.
 
@@ -110,6 +110,8 @@ def take_turns(
             quiet_seconds += elapsed
             for name, each in times.items():
                 quiet[name] += each
+        else:
+            time.sleep(1)
         if time.perf_counter() - started > patience * seconds:
             break
     share = quiet_seconds / (time.perf_counter() - started)

@@ -546,7 +546,7 @@ def _random_bits(n: int) -> Tensor:
     one, other = _random_words()
     i, j = torch.randint(len(one) // 2, (2,)).tolist()
     n_words = -(-n // 4)
-    words = one[i : i + n_words] ^ other[j : j + n_words]
+    words: Tensor = one[i : i + n_words] ^ other[j : j + n_words]
     return words.view(torch.int16)[:n]
 
 
