@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_FIELD_BYTES = 2**20
+_MAX_FIELDS = 20
 
 
 @dataclass
@@ -97,6 +98,8 @@ class _Parts:
         self.header = self.value = b""
         self.headers: dict[bytes, bytes] = {}
         self.name: str | None = None
+        self.n_bytes = 0
+        """Of the fields and their names."""
         self.is_whole = False
 
     def callbacks(self) -> "MultipartCallbacks":
@@ -138,8 +141,11 @@ class _Parts:
             self.upload.open()
             self.name = None
         else:
+            if name in self.upload.fields or len(self.upload.fields) == _MAX_FIELDS:
+                raise BadMultipart(f"there are too many parts, or two named {name!r}")
             self.upload.fields[name] = b""
             self.name = name
+            self._count(len(name))
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self.name is None:
@@ -147,7 +153,11 @@ class _Parts:
             self.digest.update(data[start:end])
             return
         self.upload.fields[self.name] += data[start:end]
-        if sum(map(len, self.upload.fields.values())) > MAX_FIELD_BYTES:
+        self._count(end - start)
+
+    def _count(self, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        if self.n_bytes > MAX_FIELD_BYTES:
             raise TooLarge(f"the parts besides `file` exceed {MAX_FIELD_BYTES} bytes")
 
 

@@ -7,7 +7,7 @@ mean two things. `category`, `number` and `moment` say what a cell means; `categ
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -100,6 +100,11 @@ def category(value: object, missing: Collection[str] = MISSING) -> str:
     if isinstance(value, float | np.floating):
         value = float(value)
         return category(str(int(value)) if value.is_integer() else repr(value), missing)
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        if value.time() == time():
+            value = value.date()
     return category(str(value), missing)
 
 
@@ -199,7 +204,7 @@ def categories(
     """`category` of each value, as an object array of texts. A text is read once."""
     absent = frozenset(missing)
     if _is_arrow(values):
-        distinct, index = _encode(values)
+        distinct, index = _encode(plain(values))
         texts = [category(value, absent) for value in [*distinct, None]]
         encoded: NDArray[np.object_] = np.array(texts, dtype=object)[index]
         return encoded
@@ -286,6 +291,61 @@ def _convert(
 # ----------------------------------------------------------------------------
 # Columns of Arrow. What its kernels cannot convert as a whole is converted cell by
 # cell, so that they decide nothing but the speed.
+
+
+def plain_type(kind: Any, name: str = "") -> Any:
+    """The type in which a column is kept. What a float64 would round stays a text."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type, name)
+    if pa.types.is_integer(kind):
+        return pa.string() if kind == pa.uint64() else pa.int64()
+    if pa.types.is_decimal(kind):
+        return pa.float64() if kind.precision <= 15 else pa.string()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_boolean(kind):
+        return pa.bool_()
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+        return pa.string()
+    raise DataError(
+        f"column {name!r} holds {kind}; numbers, texts, booleans and dates are read",
+        column=name,
+    )
+
+
+def plain(column: Any, name: str = "") -> Any:
+    """A column of Arrow in the type in which it is kept; so a cell means one thing, in
+    training and in prediction."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = plain_type(column.type, name)
+    if pa.types.is_timestamp(kind):
+        options = pc.CastOptions(kind, allow_time_truncate=True)
+        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            column = column.cast(pa.timestamp(column.type.unit))  # in UTC
+        try:
+            kept = pc.cast(column, options=options)
+            ends = pc.min_max(kept.cast(pa.int64()))
+            low, high = ends["min"].as_py(), ends["max"].as_py()
+        except pa.ArrowInvalid:
+            low = high = _LAST + 1
+        if low is not None and not (_FIRST <= low and high <= _LAST):
+            raise DataError(
+                f"column {name!r} holds dates outside the years 1 to 9999", column=name
+            )
+        return kept
+    return column.cast(kind, safe=False)
+
+
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""Microseconds of the first moment of year 1 and of the last of year 9999."""
 
 
 def _is_arrow(values: Any) -> bool:

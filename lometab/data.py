@@ -1,5 +1,6 @@
 """From a table to arrays: the schema, the raw inputs and the target."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
@@ -147,20 +148,22 @@ def judge(
     facts: Facts,
     *,
     number_format: str | None = None,
+    is_format_told: bool = False,
     date_format: str | None = None,
 ) -> Verdict:
     """What a column with these facts is used as.
 
     Args:
         number_format: the one to take where several fit.
-        date_format: the same for dates.
+        is_format_told: whether the caller has said so.
+        date_format: the same for dates, as the caller has said.
     """
     n_present = facts.n_rows - facts.n_missing
     if n_present == 0:
         return _ignore("empty", "every cell is missing")
     if facts.n_distinct == 1 and facts.n_missing == 0:
         return _ignore("constant", "every cell is the same")
-    if facts.is_number:
+    if facts.is_number and number_format not in facts.formats:
         if facts.is_counted and facts.n_rows >= 20:
             if facts.is_monotone or _is_named_id(name):
                 return _ignore(
@@ -171,11 +174,14 @@ def judge(
             note = "if these are codes and not amounts, `categorical` is better"
         return Verdict(kind="numeric", looks_like="number", note=note)
     numbers = [f for f in facts.formats if f in get_args(cells.NumberFormat)]
+    if number_format == "1234.5":
+        numbers = []  # the caller has said that there are plain ones alone
     if numbers:
         chosen = number_format if number_format in numbers else numbers[0]
         note = f"its numbers are written as {chosen}"
-        if len(numbers) > 1 and chosen != number_format:
-            note += f", though {numbers[1]} would fit too: say `number_format`"
+        other = next((f for f in numbers if f != chosen), None)
+        if other is not None and not is_format_told:
+            note += f", though {other} would fit too: say `number_format`"
         return Verdict(kind="numeric", looks_like="number", format=chosen, note=note)
     dates = [f for f in facts.formats if f in get_args(cells.MomentFormat)]
     if "y-m-d" in dates:
@@ -303,6 +309,8 @@ def infer_schema(
             kinds[name] = verdict.kind
             if verdict.reason is not None:
                 ignored[name] = verdict.reason
+    if formats.get(target) not in get_args(cells.NumberFormat):
+        formats.pop(target, None)
     task, classes = _infer_task(
         table[target],
         target,
@@ -349,6 +357,10 @@ def _overrule(
     missing: Collection[str],
 ) -> Verdict:
     """The verdict with the kind that the caller wants; DataError if it cannot be."""
+    if verdict.looks_like == "copy" and verdict.format is not None:
+        # It was numeric or datetime as what it is a copy of.
+        is_number = verdict.format in get_args(cells.NumberFormat)
+        verdict = replace(verdict, kind="numeric" if is_number else "datetime")
     if kind == "categorical":
         return replace(verdict, kind=kind, reason=None, format=None)
     if kind == verdict.kind:
@@ -434,7 +446,7 @@ def guess_task(distinct: list[str]) -> Task:
     if len(distinct) == 2:
         return "binary"
     try:
-        values = sorted(float(text) for text in distinct)
+        values = sorted(cells.number(text, ()) for text in distinct)
     except ValueError:
         return "multiclass"
     is_code = values == [values[0] + i for i in range(len(values))]
@@ -447,7 +459,7 @@ def _labels(distinct: list[str]) -> tuple[Label, ...]:
     """The classes in order, as whole numbers or booleans where all of them are."""
     if set(distinct) == {"false", "true"}:
         return (False, True)
-    if all(text.removeprefix("-").isdecimal() for text in distinct) and all(
+    if all(re.fullmatch(r"-?[0-9]{1,18}", text) for text in distinct) and all(
         str(int(text)) == text for text in distinct
     ):
         return tuple(sorted(int(text) for text in distinct))

@@ -5,6 +5,7 @@ are counted by DuckDB, whose reading of them is the same (a test compares); any 
 format is tried by `cells` itself, batch by batch.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -47,6 +48,8 @@ _SAMPLED = 20_000
 """Quantiles are taken of about so many rows."""
 _FEW_ROWS = 20_000
 """A table of so many rows is measured in memory: a query would take longer."""
+_FEW_BYTES = 2**25
+"""And of so many bytes."""
 _MEMORY = "80MB"
 _FORMATS = ("1,234.5", "1.234,5", "y-m-d", "d/m/y", "m/d/y")
 
@@ -87,13 +90,14 @@ def profile_table(
     """The profile of a table that `read_file` wrote."""
     options = options or ReadOptions()
     file = pq.ParquetFile(path, pre_buffer=False)
-    with _Table(file, path, options.missing) as table:
+    with _Table(file, path, options.missing, reading.n_bytes) as table:
         columns = [
-            _describe(name, measured, example, options, reading)
-            for name, measured, example in zip(
-                reading.names, table.measure(), _examples(file, options), strict=True
+            _describe(table, i, name, measured, options, reading)
+            for i, (name, measured) in enumerate(
+                zip(reading.names, table.measure(), strict=True)
             )
         ]
+        columns = _follow_format(table, columns, options)
         columns = _mark_copies(table, columns)
     return Profile(
         columns=tuple(columns),
@@ -104,52 +108,85 @@ def profile_table(
 
 
 def _describe(
+    table: "_Table",
+    i: int,
     name: str,
     measured: "_Measured",
-    example: str | None,
     options: ReadOptions,
     reading: Reading,
 ) -> ColumnProfile:
+    facts = measured.facts
     number_format: str | None = options.number_format
     if number_format is None and reading.delimiter is not None:
         # A comma that also parts cells would have to be quoted in every number.
         number_format = "1,234.5" if reading.delimiter.value == "," else "1.234,5"
+    elif number_format in _FORMATS and facts.is_number:
+        facts = replace(facts, formats=table.find_formats(i, (number_format,)))
     verdict = judge(
         name,
-        measured.facts,
+        facts,
         number_format=number_format,
+        is_format_told=options.number_format is not None,
         date_format=options.date_format,
     )
-    facts = measured.facts
     return ColumnProfile(
         name=name,
         verdict=verdict,
         n_missing=facts.n_missing,
         missing_share=round(facts.n_missing / facts.n_rows, 6),
         n_distinct=facts.n_distinct,
-        example=example,
-        range=measured.range,
-        quantiles=measured.quantiles,
+        example=table.find_example(i),
+        range=measured.range if verdict.format is None else None,
+        quantiles=measured.quantiles if verdict.format is None else None,
         top=measured.top,
     )
 
 
+def _follow_format(
+    table: "_Table", columns: list[ColumnProfile], options: ReadOptions
+) -> list[ColumnProfile]:
+    """Where a column proves that a file writes 1.234,5, then 1.000 is a thousand."""
+    told = options.number_format is not None
+    if told or all(column.verdict.format != "1.234,5" for column in columns):
+        return columns
+    followed = [*columns]
+    for i, column in enumerate(columns):
+        verdict = column.verdict
+        is_plain = verdict.kind == "numeric" and verdict.format is None
+        if is_plain and "." in (column.example or ""):
+            if table.find_formats(i, ("1.234,5",)):
+                note = "its numbers are read as 1.234,5, as those of other columns are"
+                verdict = replace(verdict, format="1.234,5", note=note)
+                followed[i] = replace(
+                    column, verdict=verdict, range=None, quantiles=None
+                )
+    return followed
+
+
 def _mark_copies(table: "_Table", columns: list[ColumnProfile]) -> list[ColumnProfile]:
     """Columns that say the same as an earlier one in every row are ignored."""
-    first: dict[Any, list[int]] = {}
-    marked = [*columns]
+    alike: dict[Any, list[int]] = {}
     for i, column in enumerate(columns):
-        if column.verdict.kind == "ignore":
-            continue
-        sign = (column.n_missing, column.n_distinct, column.range, column.top)
-        for earlier in first.setdefault(sign, []):
-            if table.is_copy(i, earlier):
-                reason = f"it says the same as {columns[earlier].name!r} in every row"
-                verdict = Verdict(kind="ignore", looks_like="copy", reason=reason)
-                marked[i] = replace(column, verdict=verdict)
-                break
-        else:
-            first[sign].append(i)
+        if column.verdict.kind != "ignore":
+            sign = (column.n_missing, column.n_distinct, column.range, column.top)
+            alike.setdefault(sign, []).append(i)
+    marked = [*columns]
+    for places in alike.values():
+        first: dict[bytes, int] = {}
+        for i in places if len(places) > 1 else ():
+            earlier = first.setdefault(table.digest(i), i)
+            if earlier != i and table.is_copy(i, earlier):
+                marked[i] = replace(
+                    columns[i],
+                    verdict=replace(
+                        columns[i].verdict,
+                        kind="ignore",
+                        looks_like="copy",
+                        reason=f"it says the same as {columns[earlier].name!r} in "
+                        "every row",
+                        note=None,
+                    ),
+                )
     return marked
 
 
@@ -189,14 +226,6 @@ def _head(file: pq.ParquetFile) -> tuple[tuple[str | None, ...], ...]:
         [_show(cell) for cell in column] for column in batch.to_pydict().values()
     ]
     return tuple(zip(*columns, strict=True))
-
-
-def _examples(file: pq.ParquetFile, options: ReadOptions) -> list[str | None]:
-    batch = next(file.iter_batches(batch_size=1000))
-    return [
-        next((_show(c) for c in column if cells.category(c, options.missing)), None)
-        for column in batch.to_pydict().values()
-    ]
 
 
 def _show(cell: object) -> str | None:
@@ -304,9 +333,14 @@ class _Table:
     """
 
     def __init__(
-        self, file: pq.ParquetFile, path: Path, missing: Collection[str]
+        self,
+        file: pq.ParquetFile,
+        path: Path,
+        missing: Collection[str],
+        n_bytes: int,
     ) -> None:
         self._file = file
+        self._n_bytes = n_bytes
         self._database: duckdb.DuckDBPyConnection | None = None
         self._source = f"read_parquet({_quoted(str(path))}, file_row_number = true)"
         self._missing = frozenset(missing)
@@ -321,10 +355,33 @@ class _Table:
             self._database.close()
 
     def measure(self) -> list[_Measured]:
-        if self.n_rows <= _FEW_ROWS:
-            table = self._file.read()
-            return [self._measure_column(column) for column in table.columns]
+        n_columns = len(self._types)
+        if self.n_rows <= _FEW_ROWS and self._n_bytes <= _FEW_BYTES:
+            return [self._measure_column(self._read(i)) for i in range(n_columns)]
         return [self._measure(i, row) for i, row in enumerate(self._count_all())]
+
+    def digest(self, i: int) -> bytes:
+        """Equal for equal columns, and hardly ever for others."""
+        digest = hashlib.blake2b(digest_size=16)
+        for values in self._batches(i):
+            for buffer in values.buffers():
+                digest.update(buffer or b"")
+        return digest.digest()
+
+    def find_example(self, i: int) -> str | None:
+        for values in self._batches(i):
+            for cell in values[:1000].to_pylist():
+                if cells.category(cell, self._missing):
+                    return _show(cell)
+            return None
+        return None
+
+    def find_formats(self, i: int, candidates: tuple[str, ...]) -> tuple[str, ...]:
+        for values in self._batches(i):
+            candidates = find_formats(values, self._missing, candidates)
+            if not candidates:
+                break
+        return candidates
 
     def is_copy(self, i: int, j: int) -> bool:
         pairs = zip(self._batches(i), self._batches(j), strict=True)
@@ -354,6 +411,8 @@ class _Table:
         )
 
     def _measure(self, i: int, row: Any) -> _Measured:
+        if row is None:  # texts too long for the queries
+            return self._measure_batches(i, None)
         if row["n_numbers"] == row["present"] > 0 and row["n_odd"] == 0:
             return self._measure_numbers(i, row)
         kind = self._types[i]
@@ -423,14 +482,16 @@ class _Table:
             quantiles=_name_quantiles(values[places].tolist()),
         )
 
-    def _measure_batches(self, i: int, n_distinct: int) -> _Measured:
+    def _measure_batches(self, i: int, n_distinct: int | None) -> _Measured:
         """A column of too many distinct texts to be counted one by one."""
-        n_missing, is_number = 0, True
+        n_missing, n_seen, is_number = 0, 0, True
         formats: tuple[str, ...] = _FORMATS
         low, high = np.inf, -np.inf
         for values in self._batches(i):
             texts = cells.texts(values, self._missing)
             n_missing += texts.null_count if texts is not None else values.null_count
+            if n_distinct is None:
+                n_seen += len(values.unique())
             if formats:
                 formats = find_formats(values, self._missing, formats)
             if is_number:
@@ -444,7 +505,7 @@ class _Table:
         facts = Facts(
             n_rows=self.n_rows,
             n_missing=n_missing,
-            n_distinct=min(n_distinct, self.n_rows - n_missing),
+            n_distinct=min(n_distinct or n_seen, self.n_rows - n_missing),
             is_number=is_number,
             formats=() if is_number else formats,
         )
@@ -493,7 +554,10 @@ class _Table:
             )
             inner = f"SELECT {texts}, file_row_number FROM {self._source}"
             middle = f"SELECT *, {numbers} FROM ({inner})"
-            found += self._fetch(f"SELECT {counts} FROM ({middle})")
+            try:
+                found += self._fetch(f"SELECT {counts} FROM ({middle})")
+            except duckdb.OutOfMemoryException:
+                found += [None] * len(part)
         return found
 
     def _fetch(self, query: str) -> tuple[Any, ...]:
@@ -508,8 +572,13 @@ class _Table:
     # Arrow, where a cell has to be understood
 
     def _batches(self, i: int) -> Iterator[pa.Array]:
-        for batch in self._file.iter_batches(batch_size=2**16, columns=[f"c{i}"]):
+        size = max(1, self._n_bytes // self.n_rows)
+        n_rows = min(2**16, max(16, 2**24 // size))
+        for batch in self._file.iter_batches(batch_size=n_rows, columns=[f"c{i}"]):
             yield batch.column(0)
+
+    def _read(self, i: int) -> pa.ChunkedArray:
+        return self._file.read(columns=[f"c{i}"]).column(0)
 
     def _count_texts(self, i: int) -> dict[Any, int]:
         """How often each cell comes."""

@@ -13,6 +13,7 @@ import codecs
 import csv
 import io
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from lometab import cells
-from lometab.errors import DataError, FileTooLarge, FileTypeError
+from lometab.errors import ConfigError, DataError, FileTooLarge, FileTypeError
 
 Encoding = Literal["utf-8", "utf-16", "windows-1252", "latin-1"]
 Delimiter = Literal[",", ";", "\t", "|"]
@@ -36,7 +37,7 @@ Quote = Literal['"', "'", "none"]
 METADATA = b"lometab"
 """The key of the columns' names in the metadata of the Parquet file."""
 _BLOCK = 2**20
-_SAMPLE = 2**18
+_SAMPLE = 2**20
 _PARSED = 2**20  # a record must fit into this
 _GROUP = 2**22
 csv.field_size_limit(sys.maxsize)
@@ -65,6 +66,10 @@ class ReadOptions:
     """Texts that mean missing, instead of the usual ones; the empty text always
     does."""
 
+    def __post_init__(self) -> None:
+        if any("\0" in word for word in self.missing_values or ()):
+            raise ConfigError("missing_values must not hold NUL characters")
+
     @property
     def missing(self) -> tuple[str, ...]:
         if self.missing_values is None:
@@ -88,6 +93,8 @@ class Reading:
     compression: Literal["gzip", "zstd"] | None
     names: tuple[str, ...]
     n_rows: int
+    n_bytes: int
+    """Of the table in memory."""
     encoding: Guess | None = None
     delimiter: Guess | None = None
     quote: Guess | None = None
@@ -218,18 +225,21 @@ def _read_csv(
     if encoding.value not in ("utf-8", None):
         source = _decode(source, scratch / "decoded", encoding.value, limits.max_bytes)
     sample = _sample(source)
+    skipped = 0
+    told_delimiter: str | None = options.delimiter
+    if (first := re.match(r"sep=([,;\t|])\r?\n", sample)) is not None:  # Excel's
+        told_delimiter = told_delimiter or first[1]
+        skipped = len(first[0])
+        sample = sample[skipped:]
     if not sample.strip():
         raise DataError("the file is empty; a CSV with a header line is needed")
-    if options.quote is not None:
-        quote = Guess(value=options.quote, confidence=1.0)
-    else:
-        quote = Guess(value='"', confidence=1.0)
-    delimiter = _find_delimiter(sample, options.delimiter, quote.value)
-    scan = _scan(source, delimiter.value, quote.value)
+    quote = _find_quote(sample, options.quote)
+    delimiter = _find_delimiter(sample, told_delimiter, quote.value)
+    scan = _scan(source, delimiter.value, quote.value, skipped)
     if scan.bad_quote is not None and options.quote is None and not scan.has_quoted:
         quote = Guess(value="none", confidence=0.9)  # inches, not quotes
-        delimiter = _find_delimiter(sample, options.delimiter, quote.value)
-        scan = _scan(source, delimiter.value, quote.value)
+        delimiter = _find_delimiter(sample, told_delimiter, quote.value)
+        scan = _scan(source, delimiter.value, quote.value, skipped)
     _refuse(source, scan)
     if encoding.value is None:
         is_told = options.encoding is not None
@@ -242,14 +252,20 @@ def _read_csv(
             source = _decode(
                 source, scratch / "decoded", "windows-1252", limits.max_bytes
             )
-            sample = _sample(source)
+            sample = _sample(source)[skipped:]
     records = _records(sample, delimiter.value, quote.value)
-    header = _find_header(records, options.header)
-    names, warnings = _name_columns(records, bool(header.value))
-    if len(names) > limits.max_columns:
+    if len(records[0]) > limits.max_columns:
         raise FileTooLarge(
-            f"the file has {len(names)} columns where {limits.max_columns} are taken"
+            f"the file has {len(records[0])} columns where {limits.max_columns} are "
+            "taken"
         )
+    header = _find_header(records, options.header)
+    try:
+        names, warnings = _name_columns(
+            records, bool(header.value), _begins_quoted(sample, quote.value)
+        )
+    except DataError as error:
+        raise _at(source, scan.first_start, str(error)) from None
     if encoding.confidence < 1:
         warnings.append(
             f"the file is not UTF-8 and was read as {encoding.value}; say its "
@@ -257,9 +273,9 @@ def _read_csv(
         )
     if scan.n_blank:
         warnings.append(f"{scan.n_blank} blank lines were passed over")
-    start = scan.first_end if header.value else 0
-    dialect = _Dialect(delimiter.value, quote.value, bool(header.value))
-    n_rows = _parse(source, destination, names, dialect, start)
+    start = scan.first_end if header.value else skipped
+    dialect = _Dialect(delimiter.value, quote.value, bool(header.value), skipped)
+    n_rows, n_bytes = _parse(source, destination, names, dialect, start)
     n_records = scan.n_records - bool(header.value)
     if n_rows != n_records:
         raise DataError(
@@ -274,11 +290,12 @@ def _read_csv(
         compression=compression,
         names=tuple(names),
         n_rows=n_rows,
+        n_bytes=n_bytes,
         encoding=encoding,
         delimiter=delimiter,
         quote=quote,
         header=header,
-        first_line=(2 if header.value else 1) if has_lines else None,
+        first_line=1 + bool(header.value) + (skipped > 0) if has_lines else None,
         warnings=tuple(warnings),
     )
 
@@ -287,7 +304,9 @@ def _read_csv(
 class _Dialect:
     delimiter: str
     quote: str
-    header: bool
+    header: bool = False
+    skipped: int = 0
+    """Bytes of a first line that is no part of the table."""
 
     def reader(self, lines: Iterable[str]) -> Any:
         if self.quote == "none":
@@ -329,18 +348,18 @@ def _decode(source: Path, target: Path, encoding: str, max_bytes: int) -> Path:
     decoder = codecs.getincrementaldecoder(encoding)()
     n_lines = n_bytes = 0
     with source.open("rb") as file, target.open("wb") as written:
-        for block in _blocks(file):
+        for block in _and_the_end(_blocks(file)):
             try:
-                text = decoder.decode(block, final=len(block) < _BLOCK)
+                text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 before = block[: error.start].decode(encoding, "ignore")
-                line = n_lines + before.count("\n") + 1
+                line = n_lines + _count_lines(before) + 1
                 raise DataError(
                     f"line {line} is not {encoding} text; say its `encoding`, or save "
                     "the file as CSV in UTF-8",
                     line=line,
                 ) from None
-            n_lines += text.count("\n")
+            n_lines += _count_lines(text)
             content = text.encode("utf-8", "surrogatepass")
             n_bytes += len(content)
             if n_bytes > max_bytes:
@@ -349,6 +368,16 @@ def _decode(source: Path, target: Path, encoding: str, max_bytes: int) -> Path:
                 )
             written.write(content)
     return target
+
+
+def _and_the_end(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    yield from blocks
+    yield b""
+
+
+def _count_lines(text: str) -> int:
+    """The ends of lines, of whatever kind."""
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 def _sample(path: Path) -> str:
@@ -362,13 +391,32 @@ def _sample(path: Path) -> str:
     return text[: cut + 1] if cut > 0 else text
 
 
-# Delimiter, header, names
+# Quotes, delimiter, header, names
+
+
+def _find_quote(sample: str, told: Quote | None) -> Guess:
+    if told is not None:
+        return Guess(value=told, confidence=1.0)
+    if '"' not in sample:
+        texts = [text.strip() for text in re.split(r"[,;\t|\r\n]", sample[:20_000])]
+        texts = [text for text in texts if text]
+        quoted = [t for t in texts if len(t) > 1 and t[0] == t[-1] == "'"]
+        if len(quoted) > 0.5 * len(texts):
+            return Guess(value="'", confidence=0.8)
+    return Guess(value='"', confidence=1.0)
+
+
+def _begins_quoted(sample: str, quote: str) -> bool:
+    """Whether the lines below the header begin with a quote, as R writes its row
+    names."""
+    lines = [line for line in re.split(r"[\r\n]+", sample)[1:11] if line]
+    return bool(lines) and all(line.startswith(quote) for line in lines)
 
 
 def _records(sample: str, delimiter: str, quote: str, count: int = 1000) -> list[Any]:
     """The first records; the last one, which may be cut, if there are no others."""
     lines = io.StringIO(sample, newline="")
-    reader = _Dialect(delimiter, quote, False).reader(lines)
+    reader = _Dialect(delimiter, quote).reader(lines)
     records: list[Any] = []
     try:
         for record in reader:
@@ -453,7 +501,7 @@ def _find_header(records: list[list[str]], told: bool | None) -> Guess:
 
 
 def _name_columns(
-    records: list[list[str]], has_header: bool
+    records: list[list[str]], has_header: bool, begins_quoted: bool
 ) -> tuple[list[str], list[str]]:
     """The names of the columns, and what had to be done to them."""
     body = records[1:] if has_header else records
@@ -461,13 +509,17 @@ def _name_columns(
     width = _width(body, len(first))
     if not has_header:
         return [f"column_{i}" for i in range(1, width + 1)], []
-    names = [name.strip(cells.BLANKS) for name in first]
+    names = [name.strip(cells.BLANKS + "\ufeff") for name in first]
     warnings = []
     rows = [row for row in body if len(row) == width]
     if len(names) == width - 1 and all(not row[-1].strip() for row in rows):
         names.append("")
         warnings.append("every line ends with a delimiter")
-    elif len(names) == width - 1 and 1 < len(rows) == len({row[0] for row in rows}):
+    elif (
+        1 < len(names) == width - 1
+        and begins_quoted
+        and len(rows) == len({row[0] for row in rows})
+    ):
         names.insert(0, "")
         warnings.append("the header has no name for the first column, as R writes it")
     elif len(names) == width + 1 and not names[-1]:
@@ -475,9 +527,7 @@ def _name_columns(
         warnings.append("the header ends with a delimiter")
     elif len(names) != width:
         raise DataError(
-            f"the header has {len(names)} cells where the lines below have {width}: "
-            f"{_clip(' | '.join(first))}",
-            line=1,
+            f"names {len(names)} columns where the lines below have {width} cells"
         )
     return _distinguish(names, warnings), warnings
 
@@ -491,17 +541,22 @@ def _width(records: list[list[str]], preferred: int) -> int:
 
 def _distinguish(names: list[str], warnings: list[str]) -> list[str]:
     """Names for columns that have none or another's."""
-    given = set(names)
+    taken = set(names)
+    seen: set[str] = set()
+    counts: Counter[str] = Counter()
     distinct: list[str] = []
     for i, name in enumerate(names, start=1):
-        wanted = name or f"column_{i}"
-        new, count = wanted, 1
-        while new in distinct or (new != name and new in given):
-            count += 1
-            new = f"{wanted}_{count}"
-        if new != name:
+        new = name
+        if not name or name in seen:
+            wanted = name or f"column_{i}"
+            new = wanted
+            counts[wanted] += bool(name)
+            while new in seen or new in taken:
+                counts[wanted] += 1
+                new = f"{wanted}_{counts[wanted]}"
             was = f"another column {name!r}" if name else f"column {i} without a name"
             warnings.append(f"{was} is called {new!r}")
+        seen.add(new)
         distinct.append(new)
     return distinct
 
@@ -515,8 +570,9 @@ class _Scan:
 
     n_records: int = 0
     n_blank: int = 0
+    first_start: int = 0
     first_end: int = 0
-    """Where the first record ends, its newline included."""
+    """Where the first record begins, and where it ends, its newline included."""
     has_quoted: bool = False
     """Whether any cell begins with a quote."""
     has_long_records: bool = False
@@ -535,7 +591,7 @@ class _Scan:
     """Whether other lines end otherwise."""
 
 
-def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
+def _scan(path: Path, delimiter: str, quote: str, skipped: int) -> _Scan:
     """Read all bytes once. Delimiters, quotes and newlines are ASCII, and so cannot be
     part of another character."""
     scan = _Scan()
@@ -547,8 +603,7 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
     start = 0  # of the current record
     before = ord("\n")  # the byte before the block
     with path.open("rb") as file:
-        if file.read(3) == codecs.BOM_UTF8:
-            start = position = 3
+        start = position = skipped + 3 * (file.read(3) == codecs.BOM_UTF8)
         file.seek(position)
         for block in _whole_blocks(file, mark):
             if scan.bad_utf8 is None:
@@ -582,7 +637,9 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
             if scan.long_record is None and is_long.any():
                 scan.long_record = int(starts[np.argmax(is_long)])
             if scan.n_records == 0 and not is_blank.all():
-                scan.first_end = position + int(ends[np.argmin(is_blank)]) + 1
+                place = int(np.argmin(is_blank))
+                scan.first_start = int(starts[place])
+                scan.first_end = position + int(ends[place]) + 1
             scan.n_records += int((~is_blank).sum())
             scan.n_blank += int(is_blank.sum())
             if len(ends):
@@ -598,8 +655,9 @@ def _scan(path: Path, delimiter: str, quote: str) -> _Scan:
         except UnicodeDecodeError:
             scan.bad_utf8 = position
     if start < position:  # the last record has no newline
+        if scan.n_records == 0:
+            scan.first_start, scan.first_end = start, position
         scan.n_records += 1
-        scan.first_end = scan.first_end or position
     if n_quotes % 2 == 0:
         scan.open_quote = None
     return scan
@@ -678,16 +736,17 @@ def _at(path: Path, offset: int, what: str) -> DataError:
     """The error about the line in which a byte is, with that line's text."""
     line, start, position = 1, 0, 0
     with path.open("rb") as file:
-        for block in _blocks(file):
+        for block in _whole_blocks(file, None):
             block = block[: offset - position]
-            line += block.count(b"\n")
-            if b"\n" in block:
-                start = position + block.rindex(b"\n") + 1
+            ends = [match.end() for match in re.finditer(rb"\r\n|\r|\n", block)]
+            line += len(ends)
+            if ends:
+                start = position + ends[-1]
             position += len(block)
             if position >= offset:
                 break
         file.seek(start)
-        text = file.read(400).split(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
+        text = re.split(rb"[\r\n]", file.read(400))[0].decode("utf-8", "replace")
     return DataError(f"line {line} {what}: {_clip(text)}", line=line)
 
 
@@ -700,8 +759,8 @@ def _parse(
     names: list[str],
     dialect: _Dialect,
     start: int,
-) -> int:
-    """Write all records after the start; the number of them."""
+) -> tuple[int, int]:
+    """Write all records after the start; the number of them, and of bytes."""
     keys = _keys(names)
     options = {
         "read_options": pa.csv.ReadOptions(column_names=keys, block_size=_PARSED),
@@ -716,7 +775,7 @@ def _parse(
     }
     with pa.OSFile(str(path)) as file:
         if start >= file.size():
-            return 0
+            return 0, 0
         # From the header's newline on: what looks like a mark of UTF-8 at the very
         # beginning would be taken off.
         file.seek(max(0, start - 1))
@@ -732,8 +791,10 @@ def _parse(
 def _explain(path: Path, width: int, dialect: _Dialect) -> DataError | None:
     """The first record that does not have as many cells as it should."""
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        file.read(dialect.skipped)  # of ASCII alone
         reader = dialect.reader(file)
-        line = 1
+        n_before = 1 if dialect.skipped else 0
+        line = 1 + n_before
         is_first = dialect.header
         try:
             for record in reader:
@@ -746,7 +807,7 @@ def _explain(path: Path, width: int, dialect: _Dialect) -> DataError | None:
                     )
                 if record:
                     is_first = False
-                line = reader.line_num + 1
+                line = reader.line_num + 1 + n_before
         except csv.Error as error:
             return DataError(f"line {line} cannot be read: {error}", line=line)
     return None
@@ -777,15 +838,24 @@ def _read_arrow(
                 )
             if len(schema) == 0:
                 raise DataError("the file has no columns")
-            types = [_plain(field.type, field.name) for field in schema]
             warnings: list[str] = []
             names = _distinguish(
                 [name.strip(cells.BLANKS) for name in schema.names], warnings
             )
-            n_rows = _write(
-                destination, names, _normalise(batches, names, types, limits)
+            for name, field in zip(names, schema, strict=True):
+                cells.plain_type(field.type, name)
+                if "\0" in name:
+                    raise DataError("a column's name holds a NUL character")
+            if kind == "arrow":
+                _check_end(source)
+            n_rows, n_bytes = _write(
+                destination, names, _normalise(batches, names, limits)
             )
-    except (pa.ArrowException, OSError) as error:
+    except pa.ArrowNotImplementedError as error:
+        raise DataError(
+            f"the file holds what is not read: {_clip(str(error), 200)}"
+        ) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"the file cannot be read as {kind.capitalize()}, so it is damaged or cut "
             f"short: {_clip(str(error), 200)}"
@@ -797,8 +867,19 @@ def _read_arrow(
         compression=compression,
         names=tuple(names),
         n_rows=n_rows,
+        n_bytes=n_bytes,
         warnings=tuple(warnings),
     )
+
+
+def _check_end(path: Path) -> None:
+    """A stream that was cut between two batches would else pass for whole."""
+    with path.open("rb") as file:
+        if file.read(6) == b"ARROW1":
+            return
+        file.seek(max(0, path.stat().st_size - 8))
+        if file.read() != b"\xff\xff\xff\xff\0\0\0\0":
+            raise DataError("the Arrow stream has no end, so it was cut short")
 
 
 def _open_parquet(file: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -821,46 +902,36 @@ def _open(file: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     return stream.schema, stream
 
 
-def _plain(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type in which a column is kept."""
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type, name)
-    if pa.types.is_integer(kind) and kind != pa.uint64():
-        return pa.int64()
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or kind == pa.uint64():
-        return pa.float64()
-    if pa.types.is_boolean(kind):
-        return pa.bool_()
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return pa.timestamp("us")
-    if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
-        return pa.string()
-    raise DataError(
-        f"column {name!r} holds {kind}; numbers, texts, booleans and dates are read",
-        column=name,
-    )
-
-
 def _normalise(
     batches: Iterable[pa.RecordBatch],
     names: list[str],
-    types: list[pa.DataType],
     limits: _Limits,
 ) -> Iterator[pa.RecordBatch]:
     n_bytes = 0
     for batch in batches:
-        columns = []
-        for column, kind in zip(batch.columns, types, strict=True):
-            n_bytes += _unpacked_size(column)
-            if n_bytes > limits.max_bytes:
-                raise FileTooLarge(
-                    f"the file unpacks to more than the {limits.max_bytes} bytes taken "
-                    "here"
-                )
-            if pa.types.is_dictionary(column.type):
-                column = column.cast(column.type.value_type)
-            columns.append(column.cast(kind, safe=False))
-        yield pa.record_batch(columns, names=_keys(names))
+        batch.validate(full=True)
+        size = sum(map(_unpacked_size, batch.columns))
+        n_bytes += size
+        if n_bytes > limits.max_bytes:
+            raise FileTooLarge(
+                f"the file unpacks to more than the {limits.max_bytes} bytes taken here"
+            )
+        # A dictionary's texts are written out a few megabytes at a time.
+        step = max(1, batch.num_rows * _GROUP // max(size, 1))
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            columns = [
+                _without_nul(cells.plain(column, name), name)
+                for column, name in zip(part.columns, names, strict=True)
+            ]
+            yield pa.record_batch(columns, names=_keys(names))
+
+
+def _without_nul(column: pa.Array, name: str) -> pa.Array:
+    is_text = pa.types.is_string(column.type)
+    if is_text and pc.any(pc.match_substring(column, "\0")).as_py():
+        raise DataError(f"column {name!r} holds NUL characters", column=name)
+    return column
 
 
 def _unpacked_size(column: pa.Array) -> int:
@@ -876,10 +947,10 @@ def _keys(names: list[str]) -> list[str]:
 
 def _write(
     destination: Path | IO[bytes], names: list[str], batches: Iterable[pa.RecordBatch]
-) -> int:
-    """Write batches as Parquet; the number of rows."""
+) -> tuple[int, int]:
+    """Write batches as Parquet; the number of rows, and of bytes in memory."""
     writer = None
-    n_rows = 0
+    n_rows = n_bytes = 0
     metadata = {METADATA: json.dumps({"names": names}).encode()}
     try:
         for group in _groups(batches):
@@ -893,22 +964,25 @@ def _write(
                 )
             writer.write_table(group)
             n_rows += group.num_rows
+            n_bytes += group.nbytes
     finally:
         if writer is not None:
             writer.close()
         pa.default_memory_pool().release_unused()
-    return n_rows
+    return n_rows, n_bytes
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Batches joined to row groups of a few megabytes."""
     waiting: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         if batch.num_rows:
             waiting.append(batch)
-        if sum(each.nbytes for each in waiting) >= _GROUP:
+            size += batch.nbytes
+        if size >= _GROUP or len(waiting) >= 1000:
             yield pa.Table.from_batches(waiting)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
 

@@ -1,7 +1,7 @@
 """Which rows train, which validate, which test."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from annotated_types import Interval
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lometab import cells
 from lometab.data import Schema, target
 from lometab.errors import ConfigError, DataError, suggest
-from lometab.tables import Table
+from lometab.tables import Column, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +115,7 @@ def _split_time(
     table: Table, schema: Schema, split: Split, kept: Rows
 ) -> NDArray[np.int64]:
     assert split.column is not None
-    format = schema.formats.get(split.column)
-    times = cells.moments(table[split.column], split.column, schema.missing, format)
-    times = times[kept]
+    times = _read_times(table[split.column], split.column, schema)[kept]
     if np.isnan(times).any():
         row = int(kept[np.isnan(times)][0]) + 1
         raise DataError(
@@ -125,6 +123,17 @@ def _split_time(
             column=split.column,
         )
     return _assign(np.argsort(times, kind="stable"), split)
+
+
+def _read_times(values: Column, name: str, schema: Schema) -> NDArray[np.float64]:
+    """Moments, or numbers such as years, in the order of time."""
+    format = schema.formats.get(name)
+    if format not in get_args(cells.MomentFormat):
+        try:
+            return cells.numbers(values, name, schema.missing, format)
+        except DataError:
+            format = None
+    return cells.moments(values, name, schema.missing, format)
 
 
 def _split_group(

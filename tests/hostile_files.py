@@ -6,6 +6,7 @@ here; `python -m tests.hostile_files FOLDER` writes the files out to look at.
 
 import gzip
 import io
+import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,6 +62,15 @@ def arrow(is_file: bool, **columns: Any) -> bytes:
     new = pa.ipc.new_file if is_file else pa.ipc.new_stream
     with new(file, table.schema) as writer:
         writer.write_table(table)
+    return file.getvalue()
+
+
+def batches(count: int) -> bytes:
+    batch = pa.record_batch([pa.array([1])], names=["a"])
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, batch.schema) as writer:
+        for _ in range(count):
+            writer.write_batch(batch)
     return file.getvalue()
 
 
@@ -387,6 +397,131 @@ CASES = [
         parquet(a=pa.array(["x" * 10_000] * 5000)),
         status=413,
         code="too_large",
+    ),
+    # Written to harm
+    Case(
+        "arrow with offsets that fall",
+        arrow(False, a=["hello", "world"]).replace(
+            struct.pack("<3i", 0, 5, 10), struct.pack("<3i", 0, 50, 10)
+        ),
+        **BAD,
+    ),
+    Case("arrow in a thousand batches", batches(1000), n_rows=1000),
+    Case("arrow cut between batches", batches(10)[:-400], **BAD, says="cut short"),
+    Case(
+        "arrow with texts that are no UTF-8",
+        arrow(
+            False,
+            a=pa.Array.from_buffers(
+                pa.string(),
+                2,
+                [
+                    None,
+                    pa.py_buffer(struct.pack("<3i", 0, 2, 4)),
+                    pa.py_buffer(b"\xff\xfe\xc3("),
+                ],
+            ),
+        ),
+        **BAD,
+    ),
+    Case("arrow with a NUL", arrow(False, a=["a\0b", "c"]), **BAD, says="NUL"),
+    Case(
+        "dates of no calendar",
+        arrow(False, t=pa.array([10**18, 1], pa.timestamp("us"))),
+        **BAD,
+        says="years",
+    ),
+    Case(
+        "dates that overflow",
+        arrow(False, t=pa.array([2**62, 1], pa.timestamp("s"))),
+        **BAD,
+        says="years",
+    ),
+    Case("a text in a dictionary, often", parquet(a=["x" * 30_000] * 200), n_rows=200),
+    Case(
+        "columns that add up to the same",
+        text(
+            ",".join(f"g{i}" for i in range(300)),
+            *(
+                ",".join(str((i * j + j // 2) % 2) for i in range(300))
+                for j in range(40)
+            ),
+        ),
+        n_rows=40,
+    ),
+    Case(
+        "five thousand equal names",
+        text(",".join(["a"] * 5000), ",".join(["1"] * 5000)),
+        n_rows=1,
+    ),
+    Case(
+        "a missing word with a NUL",
+        text(*PLAIN),
+        {"missing_values": ["\0"]},
+        status=422,
+        code="invalid_request",
+    ),
+    # Excel, Germany and R
+    Case(
+        "Excel's first line",
+        b"sep=;\r\na;b\r\n1;x\r\n3;y\r\n",
+        cells=AB,
+        found={"delimiter": ";"},
+    ),
+    Case(
+        "Excel's first line, ragged below",
+        b"sep=;\r\na;b\r\n1;x;2\r\n3;y\r\n4;z\r\n",
+        **BAD,
+        line=3,
+    ),
+    Case("two marks of UTF-8", b"\xef\xbb\xbf" * 2 + text(*PLAIN), cells=AB),
+    Case("a quote in a file of CR", b'a,b\r1,2\r3,"x"y\r5,"z"\r', **BAD, line=3),
+    Case(
+        "a title above, after blank lines",
+        text("", "", "Report", "a,b,c", "1,2,3"),
+        **BAD,
+        line=3,
+    ),
+    Case(
+        "a header that is too short", text("x,y", "1,5,foo", "2,6,bar"), **BAD, line=1
+    ),
+    Case(
+        "a long header",
+        text(
+            ",".join(f"{'n' * 40}{i}" for i in range(9000)),
+            *[",".join(["1"] * 9000)] * 2,
+        ),
+        n_rows=2,
+    ),
+    Case(
+        "single quotes",
+        text("a,b", "'x','1'", "'y','2'"),
+        found={"quote": "'"},
+        cells={"a": ["x", "y"], "b": ["1", "2"]},
+    ),
+    Case(
+        "thousands alone, told",
+        many(lambda i: f"{i}.234;{i}", header="x;y"),
+        {"number_format": "1.234,5"},
+        formats={"x": "1.234,5"},
+    ),
+    Case(
+        "thousands beside decimal commas",
+        many(lambda i: f"{i + 1}.{i:03d},50;{i + 1}.500", header="x;y"),
+        formats={"x": "1.234,5", "y": "1.234,5"},
+        warns="as those of other columns",
+    ),
+    Case(
+        "plain numbers, told",
+        many(lambda i: f'"{i},234",{i}'),
+        {"number_format": "1234.5"},
+        kinds={"x": "ignore"},
+        formats={"x": None},
+    ),
+    Case(
+        "numbers that a float would round",
+        parquet(a=pa.array([2**64 - 1, 2**64 - 2], pa.uint64())),
+        cells={"a": [str(2**64 - 1), str(2**64 - 2)]},
     ),
     # Kinds
     Case("thousands", many(lambda i: f'"{i},{i:03d}",{i}'), formats={"x": "1,234.5"}),

@@ -2,6 +2,8 @@
 
 import io
 import json
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from fastapi.testclient import TestClient
 
 from app import blobs, db
 from app.models import Dataset, Event, Job
+from app.rows import ParquetRows
+from lometab import cells
 from lometab.predictor import Predictor
+from lometab.tables import read_csv
 from tests.app.test_jobs_routes import check_problem, post
 from tests.app.test_reports import TINY
 from worker import train
@@ -47,12 +52,13 @@ def warnings_of(job: dict[str, Any]) -> list[str]:
 
 
 def test_the_same_bytes_read_otherwise_are_another_dataset(client: TestClient) -> None:
-    text = "a;b\n1,5;x\n2,5;y\n"
+    text = "a;b,c\n1;5,x\n2;5,y\n"
     first = upload(client, text)
     assert upload(client, text)["id"] == first["id"]
     other = upload(client, text, delimiter=",")
     assert other["id"] != first["id"]
     assert other["sha256"] == first["sha256"]
+    assert first["reading"]["delimiter"]["value"] == ";"
     assert other["reading"]["delimiter"] == {"value": ",", "confidence": 1.0}
     assert other["read_options"]["delimiter"] == ","
     listed = client.get("/datasets").json()["data"]
@@ -110,6 +116,11 @@ def test_rows_without_a_target(client: TestClient) -> None:
         ),
         (lambda i: f"{'inf' if i == 7 else i % 5},{i}", {}, ["infinite", "row 8"]),
         (lambda i: f"{i % 5},{i}", {"columns": {"y": "numeric"}}, ["is the target"]),
+        (
+            lambda i: f"{i % 7},{i % 28 + 1}/{i % 12 + 1}/2024",
+            {"task": "regression"},
+            ["must hold a number"],
+        ),
     ],
 )
 def test_what_cannot_work_is_not_queued(
@@ -117,6 +128,24 @@ def test_what_cannot_work_is_not_queued(
 ) -> None:
     text = "\n".join(["x,y", *map(rows, range(60))])
     check_problem(post(client, text, {"target": "y", **config}), 422, *words)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda i: f"{1990 + i // 3},{i % 5}",  # years
+        lambda i: f"{i % 7},{'78'[i % 2] * 5000}",  # labels that no number holds
+        lambda i: f"{i % 7},1_{i % 3}",  # labels that look like numbers to Python
+    ],
+)
+def test_what_can_work_is_queued(client: TestClient, rows: Any) -> None:
+    text = "\n".join(["x,y", *map(rows, range(90))])
+    split = {"kind": "time", "column": "x"} if rows(0).startswith("1990") else {}
+    config = {"target": "y", "split": split, "columns": {}}
+    if split:
+        text = "\n".join(["x,z,y", *(f"{rows(i)},{i % 4}" for i in range(90))])
+    response = post(client, text, config)
+    assert response.status_code == 202, response.text
 
 
 def test_leaks_are_warned_of(client: TestClient) -> None:
@@ -177,6 +206,26 @@ def test_parquet_keeps_its_types(client: TestClient, tmp_path: Path) -> None:
     predictor = train_here(job, tmp_path)
     row = {"when": "2023-11-15", "flag": True, "code": None, "big": 2**53}
     assert predictor.predict([row]).warnings == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([date(2024, 1, 1), None, date(2024, 1, 2)]),
+        pa.array([Decimal("1.50"), None, Decimal("2.25")], pa.decimal128(5, 2)),
+        pa.array([0, 1, None], pa.timestamp("s", "Europe/Berlin")),
+        pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64()),
+        pa.array([1.5, None, 2.0], pa.float16()),
+        pa.array(["a", None, "b"]).dictionary_encode(),
+        pa.array([True, None, False]),
+    ],
+)
+def test_typed_cells_mean_the_same_in_prediction(column: pa.Array) -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"x": column}), file)
+    trained = cells.categories(read_csv(file.getvalue())["x"])
+    [(asked, _)] = ParquetRows(file.getvalue()).chunks(["x"], 10)
+    assert cells.categories(asked["x"]).tolist() == trained.tolist()
 
 
 def train_here(job: dict[str, Any], folder: Path) -> Predictor:
