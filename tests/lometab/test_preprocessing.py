@@ -147,3 +147,22 @@ def test_state_is_plain_json() -> None:
     ):
         np.testing.assert_array_equal(ours, theirs)
     assert again.cardinalities_ == fitted.cardinalities_
+
+
+def test_rows_that_are_told_are_as_a_table_of_those_rows_alone() -> None:
+    rng = np.random.default_rng(0)
+    x_num = rng.normal(size=(60, 3))
+    x_num[5, 1] = np.nan
+    x_cat = rng.choice(np.array(["a", "b", "c"], dtype=object), size=(60, 2))
+    y = rng.normal(size=60)
+    rows = rng.permutation(60)[:40]
+    fitted = Preprocessor().fit(x_num, x_cat, y, task="regression", rows=rows)
+    alone = Preprocessor().fit(x_num[rows], x_cat[rows], y[rows], task="regression")
+    assert fitted.to_dict() == alone.to_dict()
+    others = np.setdiff1d(np.arange(60), rows)
+    for found, expected in zip(
+        fitted.transform(x_num, x_cat, rows=others),
+        alone.transform(x_num[others], x_cat[others]),
+        strict=True,
+    ):
+        assert np.array_equal(found, expected)
