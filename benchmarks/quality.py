@@ -166,14 +166,17 @@ def section(runs: Runs) -> str:
         "price); accuracy: more is better. Published scores are means over 15 seeds "
         "of tuned models on the same splits (diamonds: another split of that size). "
         "*Boosting, here* is scikit-learn's HistGradientBoosting as it comes, on the "
-        "split used here.\n",
+        "split used here. Candidates of california and diamonds beyond the first two "
+        "were listed when the test scores of a first choice were known, and one more "
+        "(california, k 32, rank 4, sigma_init 3) was stopped on the way.\n",
     ]
     summary, details = [], []
     for name in CANDIDATES:
         ranked = rank_candidates(runs, name)
         if not ranked:
             continue
-        tested = find_tests(runs, name, ranked[0][0])
+        chosen = next((c for c, _ in ranked if find_tests(runs, name, c)), None)
+        tested = [] if chosen is None else find_tests(runs, name, chosen)
         details.append(describe(name, ranked, tested, earlier(runs, name, ranked)))
         if not tested:
             continue
@@ -181,6 +184,8 @@ def section(runs: Runs) -> str:
         spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
         is_met = (mean(scores) <= BARS[name]) == IS_RMSE[name]
         verdict = "yes" if is_met else "no"
+        if chosen != ranked[0][0]:
+            verdict += "; a better candidate is not tested yet"
         if len(scores) < 3:
             verdict = f"{len(scores)} of 3 seeds"
         reference = partial(run_reference, name)
@@ -205,7 +210,10 @@ def earlier(
 ) -> str:
     """Choices of before, tested until a later candidate did better on validation."""
     text = ""
-    for config, result in ranked[1:]:
+    first = next((c for c, _ in ranked if find_tests(runs, name, c)), None)
+    for config, result in ranked:
+        if config == first:
+            continue
         scores = [tested["test"] for _, tested in find_tests(runs, name, config)]
         if scores:
             shown = ", ".join(f"{score:.4f}" for score in scores)
@@ -262,7 +270,7 @@ def describe(
     header = ["settings", "validation", "best epoch", "parameters", "s"]
     text += table(header, candidates)
     if tested:
-        text += "\nThe best, by seed:\n\n"
+        text += "\nThe best that was tested, by seed:\n\n"
         header = ["seed", "validation", "test", "best epoch", "s"]
         text += table(header, seeds)
     return text + (
