@@ -731,6 +731,12 @@ def of_quality(runs: Runs) -> Iterator[str]:
         )
         + f": {ratio:.2f} of its time, at most {MAX_TIME}: {holds(ratio <= MAX_TIME)}."
     )
+    both = max(min(score for _, score in run["curve"]) for run in (ours, theirs))
+    at, theirs_at = (seconds_to("california", r["curve"], both) for r in (ours, theirs))
+    yield (
+        f"Both come to {both:.4f} in some epoch: ours after {at:.1f} s, the loop of "
+        f"`tabm` after {theirs_at:.1f} s."
+    )
 
 
 def of_scale(runs: Runs) -> Iterator[str]:
