@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -242,6 +243,24 @@ def second_worker(stack: Stack) -> Iterator[Callable[..., psutil.Process]]:
         process.stdin.close()
 
 
+def suspend_outside_a_write(process: psutil.Process, stack: Stack) -> None:
+    """Freeze a process, but not while it holds SQLite's one lock for writing: then
+    nobody could write until it goes on. (Postgres ends such a transaction itself.)"""
+    while True:
+        process.suspend()
+        if stack.name != "embedded":
+            return
+        database = sqlite3.connect(stack.folder / "lometab.db", timeout=1)
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError:
+            process.resume()
+            time.sleep(0.1)
+        finally:
+            database.close()
+
+
 def test_frozen_worker_cannot_publish(
     service: Service,
     stack: Stack,
@@ -251,7 +270,7 @@ def test_frozen_worker_cannot_publish(
     wait_for_epoch(service, job["id"], 2)
     worker = service.find_process("worker.tasks")
     assert worker is not None
-    worker.suspend()
+    suspend_outside_a_write(worker, stack)
     find_child(service).suspend()
     second_worker()
     ended = wait_for_end(service, job["id"], seconds=120)
