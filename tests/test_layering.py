@@ -20,8 +20,11 @@ WITHOUT_TORCH = [
     "lometab.metrics",
     "lometab.predictor",
     "lometab.preprocessing",
+    "lometab.profile",
+    "lometab.reading",
     "lometab.report",
     "lometab.splits",
+    "lometab.tables",
     "app.main",
     "app.cli",
     "worker.tasks",
@@ -63,6 +66,10 @@ def test_library_knows_no_service(path: Path) -> None:
         assert "sklearn" not in packages_of(path)
     if path.name != "client.py":
         assert "httpx" not in packages_of(path)
+    if path.name != "profile.py":
+        assert "duckdb" not in packages_of(path)
+    if path.name not in ("cells.py", "profile.py", "reading.py", "tables.py"):
+        assert "pyarrow" not in packages_of(path)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "app").rglob("*.py")), ids=str)
