@@ -54,7 +54,7 @@ def _transport_options(settings: Settings) -> dict[str, object]:
 def enqueue_training(job_id: str | None, queue: str) -> bool:
     """Ring the bell for a committed job, or for any that waits.
 
-    If the broker is down the job is not lost: a sweep will ring.
+    If the broker is down the job is not lost: a patrol will ring.
     """
     try:
         # The worker declares the queue. Declaring it here too would have us read the
@@ -64,7 +64,7 @@ def enqueue_training(job_id: str | None, queue: str) -> bool:
         )
     except (OperationalError, ChannelError, OSError) as error:
         log.warning(
-            "the broker is out of reach; %s waits for a sweep: %s", job_id, error
+            "the broker is out of reach; %s waits for a patrol: %s", job_id, error
         )
         return False
     return True

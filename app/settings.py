@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     """CPU threads of a training process; 0: as many as there are cores."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """A worker that has not renewed its claim for so long has lost the job."""
-    sweep_seconds: float = Field(default=15.0, gt=0)
+    patrol_seconds: float = Field(default=15.0, gt=0)
     """How often a worker looks for jobs that were lost or never announced."""
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     """The least time between two checkpoints of a job."""

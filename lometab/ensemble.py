@@ -1,8 +1,9 @@
 """A trained ensemble, and the way from a table to one."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,10 +12,11 @@ from numpy.typing import NDArray
 from lometab.config import TrainConfig
 from lometab.data import Float, Schema, features, target
 from lometab.errors import DataError
+from lometab.nn import LoMETab
 from lometab.preprocessing import Preprocessor
 from lometab.splits import Parts
 from lometab.tables import Table
-from lometab.train import Checkpoint, Fit, Part, Progress, fit, predict
+from lometab.train import Fit, Part, fit, predict
 
 
 @dataclass(frozen=True)
@@ -25,22 +27,57 @@ class Ensemble:
     preprocessor: Preprocessor
     config: TrainConfig
     fit: Fit
+    other_seeds: tuple[Fit, ...] = ()
+    """The same settings trained with further seeds, whose members are members too."""
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        return (self.fit, *self.other_seeds)
+
+    @property
+    def models(self) -> list[LoMETab]:
+        return [fit.model for fit in self.fits]
+
+    @property
+    def k(self) -> int:
+        """Members of all seeds."""
+        return sum(model.config.k for model in self.models)
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(model.n_parameters for model in self.models)
 
 
-def train_ensemble(
-    table: Table,
-    schema: Schema,
-    parts: Parts,
-    config: TrainConfig,
-    *,
-    device: str = "cpu",
-    on_epoch: Callable[[Progress], bool | None] | None = None,
-    on_checkpoint: Callable[[Checkpoint], None] | None = None,
-    checkpoint_seconds: float = 30.0,
-    is_checkpoint_wanted: Callable[[], bool] | None = None,
-    resume: Checkpoint | None = None,
-) -> Ensemble:
-    """Fit the preprocessing on the train part, then the network on it and val."""
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A table ready to train on, with whatever settings and as often as one likes."""
+
+    schema: Schema
+    preprocessor: Preprocessor
+    train: Part
+    val: Part
+
+    def fit(self, config: TrainConfig, **options: Any) -> Fit:
+        """`lometab.train.fit` on these rows."""
+        return fit(
+            self.train,
+            self.val,
+            task=self.schema.task,
+            cardinalities=self.preprocessor.cardinalities_,
+            n_classes=len(self.schema.classes) if self.schema.classes else None,
+            y_std=self.preprocessor.y_std_,
+            config=config,
+            **options,
+        )
+
+    def train_ensemble(self, config: TrainConfig, **options: Any) -> Ensemble:
+        return Ensemble(
+            self.schema, self.preprocessor, config, self.fit(config, **options)
+        )
+
+
+def prepare(table: Table, schema: Schema, parts: Parts) -> Prepared:
+    """Fit the preprocessing on the train part, and apply it to it and to val."""
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
     preprocessor = Preprocessor().fit(
@@ -62,23 +99,18 @@ def train_ensemble(
         scores, codes = preprocessor.transform(x_num, x_cat, rows=rows)
         scaled = preprocessor.scale_target(y[rows], schema.task)
         ready[part] = Part(scores, codes, scaled)
-    del x_num, x_cat, y  # not needed while the network is trained
-    fitted = fit(
-        ready["train"],
-        ready["val"],
-        task=schema.task,
-        cardinalities=preprocessor.cardinalities_,
-        n_classes=len(schema.classes) if schema.classes else None,
-        y_std=preprocessor.y_std_,
-        config=config,
-        device=device,
-        on_epoch=on_epoch,
-        on_checkpoint=on_checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        is_checkpoint_wanted=is_checkpoint_wanted,
-        resume=resume,
-    )
-    return Ensemble(schema, preprocessor, config, fitted)
+    return Prepared(schema, preprocessor, **ready)
+
+
+def train_ensemble(
+    table: Table, schema: Schema, parts: Parts, config: TrainConfig, **options: Any
+) -> Ensemble:
+    """Fit the preprocessing on the train part, then the network on it and val.
+
+    Args:
+        options: those of `lometab.train.fit`: `device`, `on_epoch`, `resume` and more.
+    """
+    return prepare(table, schema, parts).train_ensemble(config, **options)
 
 
 def answer(
@@ -91,10 +123,21 @@ def answer(
 
     Shape: (N, n_num), (N, n_cat) -> (N,) and (N, K), or (N, C) and (N, K, C)
     """
+    scores, codes = ensemble.preprocessor.transform(x_num, x_cat)
+    models = [copy.deepcopy(model).double() for model in ensemble.models]
+    return answer_scores(ensemble, models, scores.astype(np.float64), codes)
+
+
+def answer_scores(
+    ensemble: Ensemble,
+    models: Sequence[LoMETab],
+    scores: NDArray[Any],
+    codes: NDArray[np.int64],
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The same of rows that are transformed, in the precision of the models given."""
     preprocessor, task = ensemble.preprocessor, ensemble.schema.task
-    scores, codes = preprocessor.transform(x_num, x_cat)
-    model = copy.deepcopy(ensemble.fit.model).double()
-    outputs = predict(model, torch.from_numpy(scores).double(), torch.from_numpy(codes))
+    x_num, x_cat = torch.from_numpy(scores), torch.from_numpy(codes)
+    outputs = torch.cat([predict(model, x_num, x_cat) for model in models], dim=1)
     if task == "regression":
         members = outputs.squeeze(2) * preprocessor.y_std_ + preprocessor.y_mean_
     elif task == "binary":

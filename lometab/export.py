@@ -22,14 +22,13 @@ from torch import Tensor
 import lometab
 from lometab import metrics
 from lometab.data import Float, Schema
-from lometab.ensemble import Ensemble
+from lometab.ensemble import Ensemble, answer_scores
 from lometab.errors import ExportMismatch
 from lometab.evaluation import conformity_quantiles
 from lometab.nn import AdditiveLinear, BatchEnsembleLinear, LoMETab, LoMETabLinear
 from lometab.predictor import FORMAT_VERSION, Predictor, seal
 from lometab.preprocessing import Feature, Preprocessor
 from lometab.splits import Parts
-from lometab.train import predict
 
 # What ONNX Runtime 1.14 and later can read.
 _OPSETS = {"": 18, "ai.onnx.ml": 3}
@@ -53,8 +52,7 @@ def to_onnx(ensemble: Ensemble, *, metadata: Mapping[str, Any] | None = None) ->
         metadata: what else the file should tell of itself, fit for strict JSON.
     """
     graph = _Graph()
-    x = _flat_input(graph, ensemble.preprocessor, ensemble.fit.model)
-    outputs = _members(graph, x, ensemble.fit.model)
+    outputs = _outputs(graph, ensemble)
     if ensemble.schema.classes is None:
         _unscale(graph, outputs, ensemble.preprocessor)
     else:
@@ -64,7 +62,7 @@ def to_onnx(ensemble: Ensemble, *, metadata: Mapping[str, Any] | None = None) ->
             graph.nodes,
             "lometab",
             _graph_inputs(ensemble.schema),
-            _graph_outputs(ensemble.schema, ensemble.fit.model.config.k),
+            _graph_outputs(ensemble.schema, ensemble.k),
             graph.constants,
         ),
         opset_imports=[helper.make_opsetid(*opset) for opset in _OPSETS.items()],
@@ -101,7 +99,8 @@ def export(
             "best_epoch": fit.best_epoch,
             "best_score": fit.best_score,
             "epochs": len(fit.history),
-            "seconds": round(fit.seconds, 3),
+            "seconds": round(sum(each.seconds for each in ensemble.fits), 3),
+            "n_seeds": len(ensemble.fits),
         },
     }
     content = to_onnx(ensemble, metadata=metadata)
@@ -169,20 +168,32 @@ class _Graph:
         return output
 
 
-def _flat_input(graph: _Graph, preprocessor: Preprocessor, model: LoMETab) -> str:
-    """What the network's first layer sees, (N, D_in)."""
-    parts = []
-    if preprocessor.features_:
-        x = _features(graph, preprocessor.features_)
-        x = _fill_missing(graph, x, preprocessor.medians_)
-        x = _interpolate(graph, x, preprocessor.quantiles_, preprocessor.scores_)
-        x = graph.add("Cast", x, to=TensorProto.FLOAT)
-        parts.append(_embed(graph, x, model))
+def _outputs(graph: _Graph, ensemble: Ensemble) -> str:
+    """Every member's raw output, seed after seed: (N, K, D_out)."""
+    preprocessor = ensemble.preprocessor
+    scores = _scores(graph, preprocessor) if preprocessor.features_ else None
+    others = []
     if preprocessor.categories_:
-        parts.append(_one_hot(graph, preprocessor.categories_))
+        others.append(_one_hot(graph, preprocessor.categories_))
     if preprocessor.indicators_:
-        parts.append(_is_missing(graph, preprocessor.indicators_))
-    return graph.add("Concat", *parts, axis=1)
+        others.append(_is_missing(graph, preprocessor.indicators_))
+    seeds = []
+    for i, model in enumerate(ensemble.models):
+        prefix = f"seeds.{i}." if ensemble.other_seeds else ""
+        parts = [*others]
+        if scores is not None:
+            parts.insert(0, _embed(graph, scores, model, prefix))
+        x = graph.add("Concat", *parts, axis=1)  # (N, D_in)
+        seeds.append(_members(graph, x, model, prefix))
+    return seeds[0] if len(seeds) == 1 else graph.add("Concat", *seeds, axis=1)
+
+
+def _scores(graph: _Graph, preprocessor: Preprocessor) -> str:
+    """`Preprocessor.transform` of the numbers: (N, n_num) -> (N, F)."""
+    x = _features(graph, preprocessor.features_)
+    x = _fill_missing(graph, x, preprocessor.medians_)
+    x = _interpolate(graph, x, preprocessor.quantiles_, preprocessor.scores_)
+    return graph.add("Cast", x, to=TensorProto.FLOAT)
 
 
 def _features(graph: _Graph, features: Sequence[Feature]) -> str:
@@ -290,19 +301,19 @@ def _part(graph: _Graph, x: str, start: int, end: int, axis: int = 0) -> str:
     return graph.add("Slice", x, *bounds)
 
 
-def _embed(graph: _Graph, x: str, model: LoMETab) -> str:
+def _embed(graph: _Graph, x: str, model: LoMETab, prefix: str) -> str:
     """The piecewise-linear embeddings side by side: (N, F) -> (N, F * D_embedding)."""
     embedding = model.embedding
     assert embedding is not None and embedding.linear0 is not None
     encoding = embedding.impl
-    scale = graph.parameter("embedding.scale", encoding.weight)  # (F, bins)
-    shift = graph.parameter("embedding.shift", encoding.bias)
+    scale = graph.parameter(f"{prefix}embedding.scale", encoding.weight)  # (F, bins)
+    shift = graph.parameter(f"{prefix}embedding.shift", encoding.bias)
     bounds = _encoding_bounds(encoding)
-    lower = graph.constant("embedding.lower", bounds[0], np.float32)
-    upper = graph.constant("embedding.upper", bounds[1], np.float32)
-    weight = graph.parameter("embedding.weight", embedding.linear.weight)
-    linear = graph.parameter("embedding.linear.weight", embedding.linear0.weight)
-    bias = graph.parameter("embedding.linear.bias", embedding.linear0.bias)
+    lower = graph.constant(f"{prefix}embedding.lower", bounds[0], np.float32)
+    upper = graph.constant(f"{prefix}embedding.upper", bounds[1], np.float32)
+    weight = graph.parameter(f"{prefix}embedding.weight", embedding.linear.weight)
+    linear = graph.parameter(f"{prefix}embedding.linear.weight", embedding.linear0.weight)
+    bias = graph.parameter(f"{prefix}embedding.linear.bias", embedding.linear0.bias)
 
     x = graph.add("Unsqueeze", x, graph.integers(2))  # (N, F, 1)
     encoded = graph.add("Add", graph.add("Mul", x, scale), shift)  # (N, F, bins)
@@ -363,11 +374,11 @@ def _is_missing(graph: _Graph, columns: list[int]) -> str:
 # The graph: the members and their mean
 
 
-def _members(graph: _Graph, x: str, model: LoMETab) -> str:
+def _members(graph: _Graph, x: str, model: LoMETab, prefix: str) -> str:
     """Every member's raw output: (N, D_in) -> (N, K, D_out)."""
     for i, block in enumerate(model.blocks):
-        x = graph.add("Relu", _linear(graph, x, block, f"blocks.{i}"))
-    x = _linear(graph, x, model.head, "head")
+        x = graph.add("Relu", _linear(graph, x, block, f"{prefix}blocks.{i}"))
+    x = _linear(graph, x, model.head, f"{prefix}head")
     return graph.add("Transpose", x, perm=[1, 0, 2])
 
 
@@ -424,18 +435,19 @@ def _classify(graph: _Graph, outputs: str, schema: Schema) -> None:
 def _describe(ensemble: Ensemble, more: Mapping[str, Any]) -> str:
     """The JSON document in the file; `seal` fills in its checksum."""
     schema, config = ensemble.schema, ensemble.config
-    model = ensemble.fit.model
     levels = dict(
         zip(schema.categorical, ensemble.preprocessor.categories_, strict=True)
     )
-    layers: list[Any] = [*model.blocks, model.head]
+    layers: list[Any] = [
+        layer for model in ensemble.models for layer in (*model.blocks, model.head)
+    ]
     own = {
         "checksum": "0" * 64,
         "version": FORMAT_VERSION,
         "task": schema.task,
         "target": schema.target,
         "classes": schema.classes,
-        "k": config.k,
+        "k": ensemble.k,
         "rank": config.rank,
         "sigma_init": config.sigma_init,
         "variant": config.variant,
@@ -541,11 +553,12 @@ def _references(
     ensemble: Ensemble, x_num: Float, x_cat: NDArray[np.object_]
 ) -> tuple[Answer, Answer]:
     """What torch answers in float64, and in float32."""
-    preprocessor, model = ensemble.preprocessor, ensemble.fit.model
+    preprocessor, models = ensemble.preprocessor, ensemble.models
     scores, codes = preprocessor.transform(x_num, x_cat)
     exact_scores = _exact_scores(preprocessor, x_num)
-    exact = _answer(ensemble, copy.deepcopy(model).double(), exact_scores, codes)
-    return exact, _answer(ensemble, model, scores, codes)
+    exact_models = [copy.deepcopy(model).double() for model in models]
+    exact = answer_scores(ensemble, exact_models, exact_scores, codes)
+    return exact, answer_scores(ensemble, models, scores, codes)
 
 
 def _exact_scores(preprocessor: Preprocessor, x_num: Float) -> Float:
@@ -556,21 +569,6 @@ def _exact_scores(preprocessor: Preprocessor, x_num: Float) -> Float:
         x = np.where(np.isnan(x), preprocessor.medians_[i], x)
         scores[:, i] = np.interp(x, preprocessor.quantiles_[i], preprocessor.scores_[i])
     return scores
-
-
-def _answer(
-    ensemble: Ensemble, model: LoMETab, scores: NDArray[Any], codes: NDArray[np.int64]
-) -> Answer:
-    """What torch answers, in the precision of the model."""
-    outputs = predict(model, torch.from_numpy(scores), torch.from_numpy(codes))
-    if ensemble.schema.task == "regression":
-        preprocessor = ensemble.preprocessor
-        members = outputs.squeeze(2) * preprocessor.y_std_ + preprocessor.y_mean_
-    elif ensemble.schema.task == "binary":
-        members = torch.cat([-outputs, outputs], dim=2).sigmoid()
-    else:
-        members = outputs.softmax(dim=2)
-    return members.mean(dim=1).numpy(), members.numpy()
 
 
 def _distance(answer: Answer, exact: Answer) -> float:

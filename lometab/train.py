@@ -88,6 +88,16 @@ class Fit:
     seconds: float
     """Time spent in training, earlier attempts of a resumed run included."""
 
+    def to_checkpoint(self, config: TrainConfig) -> "Checkpoint":
+        """From which `fit` gives this fit again, without training."""
+        state = self.model.state_dict()
+        return Checkpoint(
+            config=config,
+            history=[*self.history],
+            tensors={f"best.{name}": value.clone() for name, value in state.items()},
+            scaler={},
+        )
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Checkpoint:
@@ -105,6 +115,11 @@ class Checkpoint:
     @property
     def epoch(self) -> int:
         return self.history[-1].epoch
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it holds the end of a run, and nothing with which to go on."""
+        return not any(name.startswith("model.") for name in self.tensors)
 
     def save(self, directory: Path | str) -> None:
         """Write into the directory, in place of an earlier checkpoint there.
@@ -331,7 +346,8 @@ def fit(
         checkpoint_seconds: the least time between checkpoints.
         is_checkpoint_wanted: asked at the end of each epoch; True brings a checkpoint
             forward, as when the machine is about to go down.
-        resume: where an earlier run with the same arguments is to be taken up.
+        resume: where an earlier run with the same arguments is to be taken up; one
+            that is finished is given as it is.
 
     Raises:
         TrainingDiverged: the loss, the gradient or the outputs are no finite numbers,
@@ -371,6 +387,8 @@ def fit(
             d_out=d_out,
             config=config,
         )
+        if resume is not None and resume.is_finished:
+            return _finish(resume, model)
         if prepare is not None:
             prepare(model)
         model.to(place)
@@ -465,6 +483,20 @@ def fit(
     )
 
 
+def _finish(checkpoint: Checkpoint, model: LoMETab) -> Fit:
+    """What a run that is finished came to."""
+    model.load_state_dict(_under("best.", checkpoint, torch.device("cpu")))
+    last = checkpoint.history[-1]
+    return Fit(
+        model=model.eval(),
+        history=[*checkpoint.history],
+        best_epoch=last.best_epoch,
+        best_score=last.best_score,
+        stopped_early=False,
+        seconds=last.seconds,
+    )
+
+
 def _take_checkpoint(
     model: LoMETab,
     optimizer: torch.optim.Optimizer,
@@ -497,20 +529,22 @@ def _restore_(
 ) -> dict[str, Tensor]:
     """Put the state back where it was; returns the best weights so far."""
     device = model.head.weight.device
-
-    def under(prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): value.to(device, copy=True)
-            for name, value in checkpoint.tensors.items()
-            if name.startswith(prefix)
-        }
-
-    model.load_state_dict(under("model."))
+    model.load_state_dict(_under("model.", checkpoint, device))
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = under(f"optimizer.{name}.")
+        optimizer.state[parameter] = _under(f"optimizer.{name}.", checkpoint, device)
     if checkpoint.scaler:
         scaler.load_state_dict(checkpoint.scaler)
     torch.set_rng_state(checkpoint.tensors["rng.cpu"])
     if "rng.cuda" in checkpoint.tensors and device.type == "cuda":
         torch.cuda.set_rng_state(checkpoint.tensors["rng.cuda"], device)
-    return under("best.")
+    return _under("best.", checkpoint, device)
+
+
+def _under(
+    prefix: str, checkpoint: Checkpoint, device: torch.device
+) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value.to(device, copy=True)
+        for name, value in checkpoint.tensors.items()
+        if name.startswith(prefix)
+    }

@@ -42,7 +42,7 @@ class Battlefield:
         self.stack: Stack = self.stacks.make("production")
         self.stack.environment |= {
             "LOMETAB_LEASE_SECONDS": "4",
-            "LOMETAB_SWEEP_SECONDS": "1",
+            "LOMETAB_PATROL_SECONDS": "1",
             "LOMETAB_CHECKPOINT_SECONDS": "1",
             "LOMETAB_MAX_ATTEMPTS": "1000",
             "LOMETAB_EXIT_WITH_PARENT": "true",

@@ -23,7 +23,7 @@ StackName = Literal["embedded", "production"]
 # Short, so that what a test breaks heals while the test waits.
 QUICK = {
     "LOMETAB_LEASE_SECONDS": "4",
-    "LOMETAB_SWEEP_SECONDS": "1",
+    "LOMETAB_PATROL_SECONDS": "1",
     "LOMETAB_TRAINING_THREADS": "1",
 }
 

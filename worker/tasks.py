@@ -430,7 +430,7 @@ def _unpack(content: bytes, folder: Path) -> None:
 # What a worker does besides its jobs
 
 
-def sweep(settings: Settings) -> None:
+def patrol(settings: Settings) -> None:
     """Beat, take back lost jobs, and ring once if any job waits. All may run it."""
     with db.writing() as session:
         jobs.beat_worker(
@@ -451,14 +451,14 @@ def sweep(settings: Settings) -> None:
         enqueue_training(None, settings.worker_queue)
 
 
-def _sweep_for_ever() -> None:
+def _patrol_for_ever() -> None:
     settings = get_settings()
     while True:
         try:
-            sweep(settings)
+            patrol(settings)
         except DBAPIError as error:
-            log.warning("the sweep will be tried again: %s", error)
-        if stopping.wait(settings.sweep_seconds):
+            log.warning("the patrol will be tried again: %s", error)
+        if stopping.wait(settings.patrol_seconds):
             return
 
 
@@ -467,7 +467,7 @@ def start(**_: object) -> None:
     configure_logging()
     if get_settings().exit_with_parent:
         watch_stdin(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    threading.Thread(target=_sweep_for_ever, name="sweep", daemon=True).start()
+    threading.Thread(target=_patrol_for_ever, name="patrol", daemon=True).start()
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

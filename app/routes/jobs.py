@@ -301,7 +301,7 @@ def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRe
 def _choose_queue(session: Session, device: str, settings: Settings) -> str:
     if device != "auto":
         return device
-    heard_within = 2 * settings.sweep_seconds
+    heard_within = 2 * settings.patrol_seconds
     has_gpu = jobs.count_workers(session, "gpu", heard_within=heard_within) > 0
     return "gpu" if has_gpu else "cpu"
 
@@ -408,7 +408,7 @@ def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> Job
     """Ask again until `status` is an end; then `links` leads to reports and model."""
     answer = _read_job(job, _find_model_id(session, job))
     if job.status == "queued":
-        heard_within = 2 * settings.sweep_seconds
+        heard_within = 2 * settings.patrol_seconds
         if not jobs.count_workers(session, job.queue, heard_within=heard_within):
             answer.notice = f"no worker of the queue {job.queue!r} is heard of"
     return answer
