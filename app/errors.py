@@ -92,6 +92,18 @@ class JobHasModel(Conflict):
     code = "job_has_model"
 
 
+class JobIsPart(Conflict):
+    """A run of a sweep or tune job that has ended is not changed by itself."""
+
+    code = "job_is_part"
+
+
+class WrongJobKind(Conflict):
+    """Jobs of this kind do not have what was asked for."""
+
+    code = "wrong_job_kind"
+
+
 class WrongJobStatus(Conflict):
     """The job's state, named in `job_status`, does not allow this."""
 

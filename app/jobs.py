@@ -55,11 +55,15 @@ def claim(
     lease_seconds: float,
     job_id: str | None = None,
 ) -> Job | None:
-    """Take the job if it is queued, else the oldest queued one, if there is any."""
+    """Take the job if it is queued, else the oldest queued one, if there is any.
+
+    Jobs on their own come before the cells of sweeps, of which there may be thousands.
+    """
+    is_cell = Job.parent_id.is_not(None)
     oldest = (
         sa.select(Job.id)
-        .where(Job.status == "queued", Job.queue == queue)
-        .order_by(Job.id != job_id, Job.created_at, Job.id)
+        .where(Job.status == "queued", Job.queue == queue, Job.kind == "train")
+        .order_by(Job.id != job_id, is_cell, Job.created_at, Job.position, Job.id)
         .limit(1)
         .with_for_update(skip_locked=True)
         .scalar_subquery()
@@ -143,6 +147,35 @@ def keep_checkpoint(session: Session, job: Job, *, sha256: str, epoch: int) -> b
     return moved
 
 
+def set_hyperparameters(
+    session: Session, job: Job, hyperparameters: Mapping[str, Any]
+) -> bool:
+    """What was drawn for a trial, before it is trained."""
+    config = {**job.config, "hyperparameters": dict(hyperparameters)}
+    moved = _move(session, job, HELD, (), config=config)
+    if moved:
+        job.config = config
+    return moved
+
+
+def finish_cell(
+    session: Session,
+    job: Job,
+    *,
+    outcome: Mapping[str, Any],
+    progress: Mapping[str, Any],
+    weights_sha256: str | None,
+) -> bool:
+    """Succeed with an outcome and no model; the weights are kept if they are given."""
+    before = session.scalar(sa.select(Job.checkpoint_sha256).where(Job.id == job.id))
+    kept = {**_NO_CHECKPOINT, "checkpoint_sha256": weights_sha256}
+    moved = _succeed(session, job, progress, {}, **kept, outcome=dict(outcome))
+    if moved and before is not None:
+        blobs.remove_unused(session, job.workspace_id, before)
+    session.commit()
+    return moved
+
+
 def finish(
     session: Session,
     job: Job,
@@ -152,23 +185,12 @@ def finish(
     progress: Mapping[str, Any],
 ) -> bool:
     """Publish the model and its reports, and succeed, in one commit."""
-    moment = db.now(session)
     checkpoint = session.scalar(
         sa.select(Job.checkpoint_sha256).where(Job.id == job.id)
     )
     model_id = new_id("mdl")
-    if not _guard(
-        session,
-        job,
-        ("running", "stopping"),
-        [("succeeded", {"model_id": model_id})],
-        **_UNCLAIMED,
-        **_NO_CHECKPOINT,
-        status="succeeded",
-        progress=dict(progress),
-        error=None,
-        finished_at=moment,
-    ):
+    about: dict[str, Any] = {"model_id": model_id}
+    if not _succeed(session, job, progress, about, **_NO_CHECKPOINT):
         session.commit()
         return False
     session.add(
@@ -190,6 +212,27 @@ def finish(
         blobs.remove_unused(session, job.workspace_id, checkpoint)
     session.commit()
     return True
+
+
+def _succeed(
+    session: Session,
+    job: Job,
+    progress: Mapping[str, Any],
+    about: Mapping[str, Any],
+    **values: Any,
+) -> bool:
+    return _guard(
+        session,
+        job,
+        ("running", "stopping"),
+        [("succeeded", dict(about))],
+        **_UNCLAIMED,
+        **values,
+        status="succeeded",
+        progress=dict(progress),
+        error=None,
+        finished_at=db.now(session),
+    )
 
 
 def _next_version(session: Session, job: Job) -> int | None:
@@ -286,24 +329,17 @@ def _lose(
         ([is_last], ("failed", error), {"status": "failed", "error": error, **ended}),
         ([], ("lost", {"reason": reason}), {"status": "queued"}),
     ]
-    moved = 0
-    for conditions, happening, values in moves:
-        rows = session.execute(
-            sa.update(Job)
-            .where(Job.status.in_(HELD), *which, *conditions)
-            .values(
-                **_UNCLAIMED,
-                **values,
-                lost_attempts=counted,
-                event_seq=Job.event_seq + 1,
-            )
-            .returning(Job.id, Job.workspace_id, Job.event_seq)
-            .execution_options(synchronize_session=False)
-        ).all()
-        for job_id, workspace_id, seq in rows:
-            _record(session, job_id, workspace_id, seq, [happening])
-        moved += len(rows)
-    return moved
+    return sum(
+        move_all(
+            session,
+            [Job.status.in_(HELD), *which, *conditions],
+            happening,
+            **_UNCLAIMED,
+            **values,
+            lost_attempts=counted,
+        )
+        for conditions, happening, values in moves
+    )
 
 
 # What a caller asks of a job
@@ -311,35 +347,68 @@ def _lose(
 
 def cancel(session: Session, job: Job) -> bool:
     """End the job and keep nothing: at once if it waits, else as its worker hears."""
-    if _ask(
+    moved = cancel_all(session, [Job.id == job.id])
+    session.commit()
+    return moved > 0
+
+
+def cancel_all(session: Session, which: Sequence[sa.ColumnElement[bool]]) -> int:
+    """The same with all those jobs; the caller commits."""
+    return drop_queued(session, which) + move_all(
         session,
-        job,
-        ("queued",),
+        [*which, Job.status.in_(("running", "stopping"))],
+        ("cancelling", {}),
+        status="cancelling",
+    )
+
+
+def drop_queued(session: Session, which: Sequence[sa.ColumnElement[bool]]) -> int:
+    """Cancel those jobs that no worker has begun; the caller commits."""
+    return move_all(
+        session,
+        [*which, Job.status == "queued"],
         ("cancelled", {}),
         status="cancelled",
         finished_at=db.now(session),
-    ):
-        return True
-    wish: Happening = ("cancelling", {})
-    return _ask(session, job, ("running", "stopping"), wish, status="cancelling")
+    )
 
 
 def stop(session: Session, job: Job) -> bool:
     """End training now, and keep the best epoch so far."""
-    wish: Happening = ("stopping", {})
-    return _ask(
-        session, job, ("running",), wish, status="stopping", is_stop_wished=True
+    moved = stop_all(session, [Job.id == job.id])
+    session.commit()
+    return moved > 0
+
+
+def stop_all(session: Session, which: Sequence[sa.ColumnElement[bool]]) -> int:
+    """The same with all those jobs that run; the caller commits."""
+    return move_all(
+        session,
+        [*which, Job.status == "running"],
+        ("stopping", {}),
+        status="stopping",
+        is_stop_wished=True,
     )
 
 
 def retry(session: Session, job: Job) -> bool:
     """Run a failed or cancelled job again, from its checkpoint if there is one."""
-    return _ask(
+    about = {"queue": job.queue, "checkpoint_epoch": job.checkpoint_epoch}
+    moved = retry_all(session, [Job.id == job.id], **about)
+    session.commit()
+    return moved > 0
+
+
+def retry_all(
+    session: Session, which: Sequence[sa.ColumnElement[bool]], **about: Any
+) -> int:
+    """The same with all those jobs; the caller commits."""
+    return move_all(
         session,
-        job,
-        ("failed", "cancelled"),
-        ("queued", {"queue": job.queue, "checkpoint_epoch": job.checkpoint_epoch}),
+        [*which, Job.status.in_(("failed", "cancelled"))],
+        ("queued", about),
         status="queued",
+        phase=None,
         error=None,
         finished_at=None,
         lost_attempts=0,
@@ -376,7 +445,7 @@ def count_queued(session: Session, queue: str) -> int:
     count = session.scalar(
         sa.select(sa.func.count())
         .select_from(Job)
-        .where(Job.status == "queued", Job.queue == queue)
+        .where(Job.status == "queued", Job.queue == queue, Job.kind == "train")
     )
     return count or 0
 
@@ -450,18 +519,23 @@ def _guard(
     return _write(session, job, conditions, happenings, **values)
 
 
-def _ask(
+def move_all(
     session: Session,
-    job: Job,
-    statuses: Sequence[str],
+    which: Sequence[sa.ColumnElement[bool]],
     happening: Happening,
     **values: Any,
-) -> bool:
-    """Write as a caller, whatever the attempt; False if the status forbids it."""
-    conditions = [Job.id == job.id, Job.status.in_(statuses)]
-    moved = _write(session, job, conditions, [happening], **values)
-    session.commit()
-    return moved
+) -> int:
+    """Write all those jobs, whoever holds them; how many. The caller commits."""
+    rows = session.execute(
+        sa.update(Job)
+        .where(*which)
+        .values(**values, event_seq=Job.event_seq + 1)
+        .returning(Job.id, Job.workspace_id, Job.event_seq)
+        .execution_options(synchronize_session=False)
+    ).all()
+    for job_id, workspace_id, seq in rows:
+        _record(session, job_id, workspace_id, seq, [happening])
+    return len(rows)
 
 
 def _write(

@@ -11,7 +11,7 @@ from app.errors import add_handlers
 from app.openapi import make_document
 from app.predicting import RefuseWhenFull
 from app.request_id import RequestIdMiddleware
-from app.routes import datasets, health, jobs, models, predict, reports
+from app.routes import datasets, health, jobs, models, predict, reports, sweeps
 from app.settings import configure_logging, get_settings
 from lometab import __version__
 from lometab.predictor import find_providers
@@ -44,6 +44,7 @@ app.router.routes.extend(predict.router.routes)
 app.include_router(datasets.router)
 app.include_router(jobs.router)
 app.include_router(reports.router)
+app.include_router(sweeps.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)

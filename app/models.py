@@ -10,6 +10,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 DEFAULT_WORKSPACE = "default"
 CHUNK_BYTES = 2**20
+VERSION_TABLE = "lometab_version"
+"""Our revision. Optuna keeps its own in the same database, as `alembic_version`."""
 
 JOB_STATUSES = (
     "queued",  # waits for a worker
@@ -22,6 +24,8 @@ JOB_STATUSES = (
 )
 HELD = ("running", "stopping", "cancelling")
 FINISHED = ("succeeded", "failed", "cancelled")
+PARENTS = ("sweep", "tune")
+"""Kinds of jobs that are run by their children."""
 
 
 class UTCDateTime(sa.TypeDecorator[datetime]):
@@ -151,13 +155,22 @@ class Job(Base):
         sa.Index(None, "workspace_id", "status", "created_at", "id"),
         sa.Index(None, "workspace_id", "kind", "created_at", "id"),
         sa.Index(None, "workspace_id", "dataset_id", "created_at", "id"),
+        sa.Index(None, "workspace_id", "parent_id", "created_at", "id"),
         sa.Index(None, "dataset_id"),
+        sa.Index(None, "parent_id", "position", unique=True),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     workspace_id: Mapped[str]
     dataset_id: Mapped[str] = mapped_column(sa.ForeignKey("datasets.id"))
     kind: Mapped[str]
+    """train, which workers claim; sweep or tune, whose children they claim."""
+    parent_id: Mapped[str | None] = mapped_column(sa.ForeignKey("jobs.id"))
+    """The sweep or tune job that this one is a part of."""
+    position: Mapped[int | None]
+    """Which part: counted from 0, each there once."""
+    outcome: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    """What a cell or a trial came to: lometab.outcome.Outcome."""
     name: Mapped[str | None]
     tags: Mapped[list[Any]] = mapped_column(default=list)
     queue: Mapped[str]
@@ -169,7 +182,8 @@ class Job(Base):
 
     status: Mapped[str] = mapped_column(default="queued")
     phase: Mapped[str | None]
-    """Inside running: preparing, training, exporting, evaluating, comparing."""
+    """Inside running: preparing, training, exporting, evaluating, comparing; of a tune
+    job: searching, refitting."""
     progress: Mapped[dict[str, Any]] = mapped_column(default=dict)
     error: Mapped[dict[str, Any] | None] = mapped_column(Json)
 
@@ -186,6 +200,7 @@ class Job(Base):
     event_seq: Mapped[int] = mapped_column(default=0)
     """The number of its last event."""
     lease_owner: Mapped[str | None]
+    """A worker; of a sweep that runs, its cells."""
     lease_expires_at: Mapped[datetime | None]
 
     created_at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -8,9 +8,21 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
 from app.models import Event
+from lometab.comparison import Comparison, Ranked
 from lometab.config import PRESETS, BaselineName, Preset, Task, TrainConfig
 from lometab.data import ColumnKind, Looks
+from lometab.outcome import Metric, Outcome
 from lometab.reading import ReadOptions
+from lometab.space import (
+    PAPER_GRID,
+    PAPER_SPACE,
+    Choice,
+    Distribution,
+    Range,
+    check_space,
+    count_cells,
+    expand_grid,
+)
 from lometab.splits import Split
 
 Cell = str | int | float | bool | None
@@ -34,6 +46,9 @@ PredictField = Literal[
     "set",
 ]
 Item = TypeVar("Item")
+
+MAX_CELLS = 5000
+"""Jobs that one sweep may consist of, seeds included."""
 
 
 class Page(BaseModel, Generic[Item]):
@@ -129,12 +144,104 @@ class DatasetRead(DatasetSummary):
     suggestions: list[Suggestion]
 
 
+GridValues = Annotated[
+    list[str | bool | int | float | None], Field(min_length=1, max_length=1000)
+]
+GridSpace = Annotated[dict[str, GridValues], Field(max_length=20)]
+
+
+class SweepSettings(BaseModel):
+    """Which cells a sweep has."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "grid": {"rank": [1, 4, 16], "sigma_init": [0.1, 1.0]},
+                "seeds": 2,
+            }
+        },
+    )
+
+    grid: GridSpace | Annotated[list[GridSpace], Field(max_length=20)] = Field(
+        default_factory=lambda: {**PAPER_GRID},
+        description="Hyperparameters and their values, crossed; or several such grids. "
+        "The default is the paper's, over rank and sigma_init.",
+    )
+    seeds: int = Field(
+        default=1, ge=1, le=100, description="Runs of each cell, each with its seed."
+    )
+    max_cells: int | None = Field(
+        default=None,
+        ge=1,
+        description="If the grid has more, so many cells of it, spread at random.",
+    )
+    reference: dict[str, str | bool | int | float | None] | None = Field(
+        default=None,
+        description="The settings of the cell that `delta_percent` is relative to.",
+    )
+
+    @property
+    def grids(self) -> list[dict[str, list[Any]]]:
+        return self.grid if isinstance(self.grid, list) else [self.grid]
+
+
+class TuneSettings(BaseModel):
+    """What is searched, and for how long."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "n_trials": 30,
+                "space": {"d_block": {"low": 64, "high": 256, "step": 16}},
+            }
+        },
+    )
+
+    n_trials: int = Field(default=50, ge=1, le=1000)
+    space: dict[str, Choice | Range | None] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="Where to depart from the paper's space: `values`, or `low` and "
+        "`high`; null: not varied, but as in `hyperparameters`.",
+    )
+    seeds: int = Field(
+        default=3,
+        ge=1,
+        le=16,
+        description="With so many the winner is trained again, as one model.",
+    )
+
+    @property
+    def full_space(self) -> dict[str, Distribution]:
+        merged: dict[str, Distribution | None] = {**PAPER_SPACE, **self.space}
+        return {name: each for name, each in merged.items() if each is not None}
+
+
 class JobSettings(BaseModel):
     """What to train, on which columns, and how."""
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: Literal["train"] = "train"
+    kind: Literal["train", "sweep", "tune"] = Field(
+        default="train",
+        description="train: one model. sweep: many settings side by side. tune: a "
+        "search for the best ones, and a model with them.",
+    )
+    sweep: SweepSettings | None = Field(
+        default=None, description="The cells of a sweep; null: the paper's grid."
+    )
+    tune: TuneSettings | None = Field(
+        default=None, description="The search; null: the paper's space, 50 trials."
+    )
+    n_seeds: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Train so many times, each with its seed, and serve all members "
+        "as one model of n_seeds x k.",
+    )
     target: str = Field(description="The column to predict.")
     task: Literal["auto", "regression", "binary", "multiclass"] = Field(
         default="auto", description="auto: decided from the values of the target."
@@ -161,7 +268,8 @@ class JobSettings(BaseModel):
     )
     max_runtime_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None,
-        description="Then training stops and the best epoch so far is kept.",
+        description="Then training stops and the best epoch so far is kept. A sweep "
+        "begins no further cell, a tune job refits its winner.",
     )
     name: Name | None = Field(
         default=None, description="The model becomes the next version of this name."
@@ -186,12 +294,55 @@ class JobSettings(BaseModel):
             return body
         return {**body, "hyperparameters": {**settings, **given}}
 
+    @model_validator(mode="after")
+    def check_kind(self) -> Self:
+        """Settings of a kind go with that kind, and are sound."""
+        for kind in ("sweep", "tune"):
+            if getattr(self, kind) is not None and self.kind != kind:
+                raise ValueError(f"`{kind}` goes with kind {kind!r}, not {self.kind!r}")
+        if self.kind != "train" and self.n_seeds != 1:
+            raise ValueError(f"say `seeds` in `{self.kind}` in place of `n_seeds`")
+        if self.kind == "tune":
+            if self.baselines:
+                raise ValueError("`baselines` go with the kinds train and sweep")
+            self.tune = self.tune or TuneSettings()
+            check_space(self.tune.full_space, self.hyperparameters)
+        if self.kind == "sweep":
+            self.sweep = self.sweep or SweepSettings()
+            n_cells = count_cells(self.sweep.grids) + len(self.baselines)
+            n_cells = min(n_cells, self.sweep.max_cells or n_cells)
+            if n_cells * self.sweep.seeds > MAX_CELLS:
+                raise ValueError(
+                    f"the sweep has {n_cells} cells of {self.sweep.seeds} seeds, and "
+                    f"{MAX_CELLS} runs are allowed; shorten the grid or say `max_cells`"
+                )
+            self.list_cells()
+        return self
+
+    def list_cells(self) -> list[dict[str, Any]]:
+        """The settings of each cell of a sweep; baselines are cells too."""
+        assert self.sweep is not None
+        grids = [*self.sweep.grids, *({"variant": [b]} for b in self.baselines)]
+        cells = expand_grid(grids, self.hyperparameters, self.sweep.max_cells)
+        reference = self.sweep.reference
+        if reference is not None and reference not in cells:
+            raise ValueError(
+                f"the reference {reference} is none of the cells; the first of them is "
+                f"{cells[0]}"
+            )
+        return cells
+
     @classmethod
     def setting_names(cls) -> list[str]:
         """Every name that a config may hold, at any depth."""
         parts = (Split, TrainConfig, ReadOptions)
         nested = [f.name for part in parts for f in fields(part)]
-        return [*cls.model_fields, *nested]
+        return [
+            *cls.model_fields,
+            *SweepSettings.model_fields,
+            *TuneSettings.model_fields,
+            *nested,
+        ]
 
 
 class JobCreate(JobSettings):
@@ -274,6 +425,9 @@ class Progress(BaseModel):
     best_epoch: int | None
     best_score: float | None
     eta_seconds: float | None
+    seed: int | None = Field(description="Which of several seeds is trained, from 0.")
+    n_finished: int | None = Field(description="Of a sweep or tune job: runs ended.")
+    n_runs: int | None = Field(description="Of a sweep or tune job: all its runs.")
 
 
 class EstimateRead(BaseModel):
@@ -295,7 +449,16 @@ class JobRead(BaseModel):
     kind: str
     status: JobStatus
     phase: (
-        Literal["preparing", "training", "exporting", "evaluating", "comparing"] | None
+        Literal[
+            "preparing",
+            "training",
+            "exporting",
+            "evaluating",
+            "comparing",
+            "searching",
+            "refitting",
+        ]
+        | None
     )
     progress: Progress
     attempt: int
@@ -307,6 +470,9 @@ class JobRead(BaseModel):
     )
     name: str | None
     tags: list[str]
+    parent_id: str | None = Field(description="The sweep or tune job it is a part of.")
+    position: int | None = Field(description="Which part, from 0.")
+    outcome: Outcome | None = Field(description="What a cell or a trial came to.")
     dataset_id: str
     model_id: str | None
     config: dict[str, Any] = Field(
@@ -321,6 +487,90 @@ class JobRead(BaseModel):
     started_at: dt.datetime | None
     finished_at: dt.datetime | None
     links: dict[str, str]
+
+
+class Run(BaseModel):
+    """One seed of a cell."""
+
+    job_id: str
+    seed: int
+    status: JobStatus
+
+
+class SweepRead(BaseModel):
+    """A sweep as it is now: live while it runs."""
+
+    job_id: str
+    status: JobStatus
+    n_runs: int
+    counts: dict[JobStatus, int] = Field(description="Runs by status.")
+    runs: list[list[Run]] = Field(description="Of each cell, in the order of `cells`.")
+    comparison: Comparison
+    definitions: dict[str, str]
+
+
+class TrialRead(BaseModel):
+    """A trial: the settings that were tried, and what came of them."""
+
+    trial: int
+    job_id: str
+    status: JobStatus
+    is_pruned: bool
+    settings: dict[str, Any] | None = Field(
+        description="Those that are varied; null before they are drawn."
+    )
+    outcome: Outcome | None
+
+
+class ParallelAxis(BaseModel):
+    """An axis of a parallel-coordinates plot: a value for each finished trial."""
+
+    name: str
+    values: list[Any]
+
+
+class TuneRead(BaseModel):
+    """A search as it is now: live while it runs."""
+
+    job_id: str
+    status: JobStatus
+    metric: Metric
+    space: dict[str, Choice | Range]
+    trials: list[TrialRead]
+    best: int | None = Field(description="The trial with the best validation score.")
+    best_settings: dict[str, Any] | None
+    importances: dict[str, float] = Field(
+        description="How much each setting mattered for the score, in shares of 1, by "
+        "PED-ANOVA on the trials that were seen to their end."
+    )
+    parallel_coordinates: list[ParallelAxis] = Field(
+        description="The score last; `trials` of the values are those with an outcome."
+    )
+    refit_job_id: str | None
+    model_id: str | None
+
+
+class PromoteRequest(BaseModel):
+    """Which cell or trial shall become a model."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"cell": 3}}
+    )
+
+    cell: int | None = Field(default=None, ge=0, description="Of a sweep.")
+    trial: int | None = Field(default=None, ge=0, description="Of a tune job.")
+    n_seeds: int = Field(default=1, ge=1, le=16, description="As in a train job.")
+    name: Name | None = Field(
+        default=None, description="The model becomes the next version of this name."
+    )
+    tags: list[Tag] = Field(default_factory=list, max_length=20)
+
+
+class RanksRead(BaseModel):
+    """Methods by their mean rank over data sets."""
+
+    jobs: dict[str, str] = Field(description="The file of each sweep.")
+    methods: list[Ranked]
 
 
 class InputColumn(BaseModel):

@@ -49,7 +49,14 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(rank=4, sigma_init=3.0, lr=5e-4),
         TrainConfig(n_bins=128),
         TrainConfig(k=8, d_block=256, dropout=0.2, n_bins=128, lr=5e-4),
-        TrainConfig(d_block=256, dropout=0.15, lr=3e-4),
+        TrainConfig(
+            n_blocks=3, dropout=0.18, lr=3e-4, n_bins=47, d_embedding=20
+        ),  # TabM's tuned depth, dropout and embedding
+        TrainConfig(lr=2e-3),
+        TrainConfig(dropout=0.0),
+        TrainConfig(rank=16, sigma_init=2.0),
+        TrainConfig(d_block=384, dropout=0.2),
+        TrainConfig(d_embedding=32, weight_decay=0.01),
     ],
     "churn": [
         TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),

@@ -14,7 +14,7 @@ from lometab.data import Float, Schema, features, target
 from lometab.errors import DataError
 from lometab.nn import LoMETab
 from lometab.preprocessing import Preprocessor
-from lometab.splits import Parts
+from lometab.splits import PartName, Parts
 from lometab.tables import Table
 from lometab.train import Fit, Part, fit, predict
 
@@ -54,14 +54,16 @@ class Prepared:
 
     schema: Schema
     preprocessor: Preprocessor
-    train: Part
-    val: Part
+    parts: dict[PartName, Part]
+    """Train, val and, if wanted, test."""
+    targets: dict[PartName, NDArray[Any]]
+    """The same parts' targets as they are in the table."""
 
     def fit(self, config: TrainConfig, **options: Any) -> Fit:
         """`lometab.train.fit` on these rows."""
         return fit(
-            self.train,
-            self.val,
+            self.parts["train"],
+            self.parts["val"],
             task=self.schema.task,
             cardinalities=self.preprocessor.cardinalities_,
             n_classes=len(self.schema.classes) if self.schema.classes else None,
@@ -76,8 +78,13 @@ class Prepared:
         )
 
 
-def prepare(table: Table, schema: Schema, parts: Parts) -> Prepared:
-    """Fit the preprocessing on the train part, and apply it to it and to val."""
+def prepare(
+    table: Table,
+    schema: Schema,
+    parts: Parts,
+    names: Sequence[PartName] = ("train", "val"),
+) -> Prepared:
+    """Fit the preprocessing on the train part, and apply it to the parts named."""
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
     preprocessor = Preprocessor().fit(
@@ -94,12 +101,13 @@ def prepare(table: Table, schema: Schema, parts: Parts) -> Prepared:
             "rows; give columns or rows that differ"
         )
     ready = {}
-    for part in ("train", "val"):
-        rows = parts[part]
+    for name in names:
+        rows = parts[name]
         scores, codes = preprocessor.transform(x_num, x_cat, rows=rows)
         scaled = preprocessor.scale_target(y[rows], schema.task)
-        ready[part] = Part(scores, codes, scaled)
-    return Prepared(schema, preprocessor, **ready)
+        ready[name] = Part(scores, codes, scaled)
+    targets = {name: y[parts[name]] for name in names}
+    return Prepared(schema, preprocessor, ready, targets)
 
 
 def train_ensemble(

@@ -312,7 +312,9 @@ def _embed(graph: _Graph, x: str, model: LoMETab, prefix: str) -> str:
     lower = graph.constant(f"{prefix}embedding.lower", bounds[0], np.float32)
     upper = graph.constant(f"{prefix}embedding.upper", bounds[1], np.float32)
     weight = graph.parameter(f"{prefix}embedding.weight", embedding.linear.weight)
-    linear = graph.parameter(f"{prefix}embedding.linear.weight", embedding.linear0.weight)
+    linear = graph.parameter(
+        f"{prefix}embedding.linear.weight", embedding.linear0.weight
+    )
     bias = graph.parameter(f"{prefix}embedding.linear.bias", embedding.linear0.bias)
 
     x = graph.add("Unsqueeze", x, graph.integers(2))  # (N, F, 1)

@@ -44,7 +44,8 @@ class Split:
             raise ConfigError(f"a split of kind {self.kind!r} takes {wanted} column")
 
 
-Parts = dict[Literal["train", "val", "test"], NDArray[np.intp]]
+PartName = Literal["train", "val", "test"]
+Parts = dict[PartName, NDArray[np.intp]]
 
 
 def split_rows(table: Table, schema: Schema, split: Split) -> Parts:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from alembic import context
 
-from app.models import Base, Json, UTCDateTime
+from app.models import VERSION_TABLE, Base, Json, UTCDateTime
 from app.settings import get_settings
 
 
@@ -20,8 +20,14 @@ def render_item(kind: str, item: Any, _: object) -> str | Literal[False]:
 
 def run(connection: sa.Connection) -> None:
     is_postgres = connection.dialect.name == "postgresql"
+    tables = sa.inspect(connection).get_table_names()
+    if "jobs" in tables and VERSION_TABLE not in tables:  # made before it had its name
+        connection.exec_driver_sql(
+            f"ALTER TABLE alembic_version RENAME TO {VERSION_TABLE}"
+        )
     context.configure(
         connection=connection,
+        version_table=VERSION_TABLE,
         target_metadata=Base.metadata,
         render_as_batch=not is_postgres,
         render_item=render_item,

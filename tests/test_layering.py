@@ -12,17 +12,20 @@ ROOT = Path(__file__).parents[1]
 WITHOUT_TORCH = [
     "lometab",
     "lometab.cells",
+    "lometab.comparison",
     "lometab.config",
     "lometab.data",
     "lometab.errors",
     "lometab.estimate",
     "lometab.evaluation",
     "lometab.metrics",
+    "lometab.outcome",
     "lometab.predictor",
     "lometab.preprocessing",
     "lometab.profile",
     "lometab.reading",
     "lometab.report",
+    "lometab.space",
     "lometab.splits",
     "lometab.tables",
     "app.main",
@@ -31,7 +34,16 @@ WITHOUT_TORCH = [
     "worker.train",  # until it is given something to train
 ]
 
-OURS_IN_WORKER_TASKS = {"settings", "db", "models", "blobs", "jobs", "queue"}
+OURS_IN_WORKER_TASKS = {
+    "settings",
+    "db",
+    "models",
+    "blobs",
+    "jobs",
+    "queue",
+    "sweeps",
+    "tuning",
+}
 
 
 def imports_of(path: Path) -> set[str]:

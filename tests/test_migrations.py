@@ -7,14 +7,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from app.db import make_engine, migrate
-from app.models import Base
+from app.models import VERSION_TABLE, Base
 from tests.stacks import Stack
 
 
 def test_head_equals_the_models(stack: Stack) -> None:
     engine = make_engine(stack.url)
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection)
+        options = {"version_table": VERSION_TABLE}
+        context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
     engine.dispose()
 
@@ -30,4 +31,18 @@ def test_migrating_twice_changes_nothing(tmp_path: Path) -> None:
     before = sa.inspect(engine).get_table_names()
     migrate(engine)
     assert sa.inspect(engine).get_table_names() == before
+    engine.dispose()
+
+
+def test_a_database_of_before_the_version_table_had_its_name(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path}/old.db")
+    migrate(engine)
+    with engine.begin() as connection:
+        sql = f"ALTER TABLE {VERSION_TABLE} RENAME TO alembic_version"
+        connection.exec_driver_sql(sql)
+    before = sa.inspect(engine).get_table_names()
+    migrate(engine)
+    assert "alembic_version" in before
+    after = sa.inspect(engine).get_table_names()
+    assert "alembic_version" not in after and VERSION_TABLE in after
     engine.dispose()

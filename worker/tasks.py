@@ -1,7 +1,9 @@
 """The Celery worker: claims a job, supervises the process that trains it, settles it.
 
 A worker runs one job at a time, in Celery's solo pool: no fork, so that signals reach
-the supervising loop itself. More workers train more jobs at once.
+the supervising loop itself. More workers train more jobs at once. The process that
+trained a cell of a sweep goes on to the next one, if that is what comes next: each cell
+has its own claim and its own lease, but torch is loaded and the table is read once.
 """
 
 import io
@@ -24,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from celery.platforms import SecurityWarning
@@ -32,12 +34,16 @@ from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from app import blobs, db, jobs
+from app import blobs, db, jobs, sweeps
 from app.models import DEFAULT_WORKSPACE, Dataset, Job
 from app.queue import enqueue_training, get_celery
 from app.settings import Settings, configure_logging, get_settings
+from lometab.outcome import Outcome
 from worker.lifeline import watch_stdin
-from worker.train import CHECKPOINT, DATA, ONNX, REPORTS
+from worker.train import CHECKPOINT, DATA, ONNX, OUTCOME, REPORTS, WEIGHTS
+
+if TYPE_CHECKING:
+    from app.tuning import Trial
 
 log = logging.getLogger(__name__)
 # Celery's warning to root is about pickled messages; ours are JSON.
@@ -47,6 +53,7 @@ WORKER_ID = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 GRACE_SECONDS = 10.0  # for a child to end by itself
 LEAVE_SECONDS = 10.0  # for a child to end its epoch when the worker has to go
 PROGRESS_SECONDS = 0.5
+STDERR = "stderr"
 WISH_SECONDS = 1.0
 
 stopping = threading.Event()
@@ -56,11 +63,15 @@ celery = get_celery()
 @celery.task(name="train")  # type: ignore[untyped-decorator]
 def train(job_id: str | None = None) -> None:
     """The bell: run the named job if it waits, and then whatever else waits."""
-    while not stopping.is_set() and run_training(job_id):
-        job_id = None
+    crew = Crew()
+    try:
+        while not stopping.is_set() and run_training(job_id, crew):
+            job_id = None
+    finally:
+        crew.dismiss()
 
 
-def run_training(job_id: str | None = None) -> bool:
+def run_training(job_id: str | None, crew: "Crew") -> bool:
     """Claim one job and see it through; whether there was one."""
     settings = get_settings()
     with db.writing() as session:
@@ -74,22 +85,165 @@ def run_training(job_id: str | None = None) -> bool:
     if job is None:
         return False
     log.info("%s: attempt %s begins", job.id, job.attempt)
-    Attempt(job, settings).run()
+    if job.parent_id is not None:
+        _tell_parent(sweeps.begin, job.parent_id)
+    try:
+        Attempt(job, settings, crew).run()
+    finally:
+        if job.parent_id is not None:
+            _tell_parent(sweeps.follow, job)
+            if "trial_of" in job.config:
+                _tell_study(job.parent_id)
     return True
 
 
-class Attempt:
-    """One attempt at a job: the child process, the lease, and how it ended."""
+def _tell_parent(tell: Callable[..., Job | None], *args: Any) -> None:
+    """If the database is away, a patrol sees to it."""
+    try:
+        with db.writing() as session:
+            made = tell(session, *args)
+    except DBAPIError as error:
+        log.warning("a sweep is told later: %s", error)
+        return
+    if made is not None:
+        enqueue_training(made.id, made.queue)
+
+
+def _tell_study(parent_id: str) -> None:
+    """What the trials came to; if the database is away, with the next trial."""
+    from app import tuning  # Optuna: only for those who tune
+
+    try:
+        tuning.tell_all(parent_id)
+    except DBAPIError as error:
+        log.warning("%s: its study is told later: %s", parent_id, error)
+
+
+class Crew:
+    """The process that trained the last job, if it may go on with the next."""
+
+    def __init__(self) -> None:
+        self._trainer: Trainer | None = None
+
+    def take(self, job: Job, settings: Settings) -> "Trainer":
+        """A process for this job: that of the cell before, or a new one."""
+        kept, self._trainer = self._trainer, None
+        if kept is not None:
+            is_next = job.config.get("is_cell") and kept.parent_id == job.parent_id
+            if is_next and kept.process.poll() is None:
+                kept.clear()
+                return kept
+            kept.end()
+            kept.leave()
+        return Trainer(job, settings)
+
+    def keep(self, trainer: "Trainer") -> None:
+        self._trainer = trainer
+
+    def dismiss(self) -> None:
+        if self._trainer is not None:
+            self._trainer.end()
+            self._trainer.leave()
+            self._trainer = None
+
+
+class Trainer:
+    """A process that trains, and the folder it works in."""
 
     def __init__(self, job: Job, settings: Settings) -> None:
+        self.parent_id = job.parent_id
+        self.threads = settings.training_threads or os.cpu_count() or 1
+        self._scratch = tempfile.TemporaryDirectory(prefix="lometab-job-")
+        self.folder = Path(self._scratch.name)
+        with db.reading() as session:
+            dataset = session.get_one(Dataset, job.dataset_id)
+        self.dataset_sha256 = dataset.sha256
+        with (self.folder / DATA).open("wb") as file:
+            for chunk in blobs.chunks(dataset.workspace_id, dataset.table_sha256):
+                file.write(chunk)
+        with (self.folder / STDERR).open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "worker.train", job.id, str(job.attempt)],
+                cwd=self.folder,
+                env=self._environment(job, settings),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout.fileno()
+        os.set_blocking(self.pipe, False)
+
+    def _environment(self, job: Job, settings: Settings) -> dict[str, str]:
+        """The process's limits; what it leaves in its temporary folder goes with it."""
+        limits = {
+            "OMP_NUM_THREADS": str(self.threads),
+            "MKL_NUM_THREADS": str(self.threads),
+            "TMPDIR": str(self.folder),
+        }
+        if job.queue == "cpu":
+            limits["CUDA_VISIBLE_DEVICES"] = ""
+        return settings.environment() | limits
+
+    def clear(self) -> None:
+        """Remove what the job before has left."""
+        for path in self.folder.iterdir():
+            if path.name in (DATA, STDERR):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def say(self, line: str) -> None:
+        """A spec or an order; if the process is ending, nobody hears it."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def wait(self) -> bool:
+        """Whether it ends by itself within the grace."""
+        try:
+            self.process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self) -> int:
+        """Close its standard input, by which it ends; kill it if it does not."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with suppress(BrokenPipeError):  # what it did not read is still in there
+            self.process.stdin.close()
+        if not self.wait():
+            self.process.kill()
+        exit_code = self.process.wait()
+        self.process.stdout.close()
+        return exit_code
+
+    def leave(self) -> None:
+        """Remove the folder."""
+        self._scratch.cleanup()
+
+
+class Attempt:
+    """One attempt at a job: the process that trains, the lease, and how it ended."""
+
+    def __init__(self, job: Job, settings: Settings, crew: Crew) -> None:
         self.job = job
         self.settings = settings
+        self.crew = crew
+        self.is_cell = bool(job.config.get("is_cell"))
         self.lost = threading.Event()
         self.done = threading.Event()
         self.phase = "preparing"
         self.progress = job.progress
         self.error: dict[str, Any] | None = None
+        self.trial: Trial | None = None
         self._is_cancelled = False
+        self._is_done = False
+        self._is_pruned = False
         self._orders: set[str] = set()
         self._happenings: list[jobs.Happening] = []
         self._written_at = self._looked_at = time.monotonic()
@@ -99,8 +253,7 @@ class Attempt:
         heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         heart.start()
         try:
-            with tempfile.TemporaryDirectory(prefix="lometab-job-") as folder:
-                self._run(Path(folder))
+            self._run()
         except Exception as error:
             log.exception("%s: attempt %s broke", self.job.id, self.job.attempt)
             message = f"{type(error).__name__}: {str(error)[:500]}"
@@ -110,35 +263,63 @@ class Attempt:
             self.done.set()
             heart.join()
 
-    def _run(self, folder: Path) -> None:
-        with db.reading() as session:
-            dataset = session.get_one(Dataset, self.job.dataset_id)
-        with (folder / DATA).open("wb") as file:
-            for chunk in blobs.chunks(dataset.workspace_id, dataset.table_sha256):
-                file.write(chunk)
-        if self.job.checkpoint_sha256 is not None:
-            packed = blobs.read(self.job.workspace_id, self.job.checkpoint_sha256)
-            _unpack(packed, folder / CHECKPOINT)
-        n_killed = _count_oom_kills()
-        exit_code = self._supervise(folder, dataset.sha256)
-        if self.lost.is_set():
-            log.warning("%s: attempt %s lost its lease", self.job.id, self.job.attempt)
-        elif self._is_cancelled:
-            self._settle(jobs.end_cancelled)
-        elif exit_code == 0:
-            self._publish(folder)
-        elif stopping.is_set():
+    def _run(self) -> None:
+        if "trial_of" in self.job.config and not self._draw():
+            return
+        trainer = self.crew.take(self.job, self.settings)
+        is_kept = False
+        try:
+            folder = trainer.folder
+            if self.job.checkpoint_sha256 is not None:
+                packed = blobs.read(self.job.workspace_id, self.job.checkpoint_sha256)
+                _unpack(packed, folder / CHECKPOINT)
+            n_killed = _count_oom_kills()
+            exit_code = self._supervise(trainer)
+            if self.lost.is_set():
+                log.warning(
+                    "%s: attempt %s lost its lease", self.job.id, self.job.attempt
+                )
+            elif self._is_cancelled:
+                self._settle(jobs.end_cancelled)
+            elif exit_code == 0:
+                if self.is_cell:
+                    self._publish_cell(folder)
+                    is_kept = True
+                else:
+                    self._publish(folder)
+            elif stopping.is_set():
+                self._settle(jobs.release)
+            elif self.error is not None:
+                self._settle(jobs.fail, self.error)
+            elif exit_code == -signal.SIGKILL and _count_oom_kills() > n_killed:
+                self._settle(jobs.fail, self._out_of_memory("the system ended it"))
+            else:
+                self._settle(
+                    jobs.lose,
+                    max_attempts=self.settings.max_attempts,
+                    reason=_describe_exit(exit_code, folder / STDERR),
+                )
+        finally:
+            if is_kept:
+                self.crew.keep(trainer)
+            else:
+                trainer.end()
+                trainer.leave()
+
+    def _draw(self) -> bool:
+        """Settings of a trial: those an earlier attempt had, or new ones."""
+        from app.tuning import StudyError, Trial  # Optuna: only for those who tune
+
+        try:
+            self.trial = Trial(self.job)
+            with db.writing() as session:
+                return jobs.set_hyperparameters(
+                    session, self.job, self.trial.hyperparameters
+                )
+        except (DBAPIError, StudyError) as error:
+            log.warning("%s: its settings cannot be drawn now: %s", self.job.id, error)
             self._settle(jobs.release)
-        elif self.error is not None:
-            self._settle(jobs.fail, self.error)
-        elif exit_code == -signal.SIGKILL and _count_oom_kills() > n_killed:
-            self._settle(jobs.fail, self._out_of_memory("the system ended it"))
-        else:
-            self._settle(
-                jobs.lose,
-                max_attempts=self.settings.max_attempts,
-                reason=_describe_exit(exit_code, folder / "stderr"),
-            )
+            return False
 
     def _publish(self, folder: Path) -> None:
         onnx = (folder / ONNX).read_bytes()
@@ -157,67 +338,76 @@ class Attempt:
 
         self._settle(publish)
 
-    # The child
+    def _publish_cell(self, folder: Path) -> None:
+        """The outcome, and the weights if it is one of the best of its siblings."""
+        state = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        state["is_pruned"] = self._is_pruned
+        outcome = Outcome.from_dict(state)
 
-    def _supervise(self, folder: Path, dataset_sha256: str) -> int:
-        """Run the child to its end, or end it; its exit code."""
+        def publish(session: Session, job: Job) -> bool:
+            weights = None
+            if sweeps.is_worth_keeping(session, job, outcome):
+                session.rollback()  # storing the weights takes a transaction of its own
+                packed = _pack(folder / WEIGHTS)
+                weights = blobs.store_bytes(job.workspace_id, packed)
+            is_done = jobs.finish_cell(
+                session,
+                job,
+                outcome=state,
+                progress=self.progress,
+                weights_sha256=weights,
+            )
+            if is_done and weights is not None:
+                sweeps.drop_weights(session, job)
+            return is_done
+
+        self._settle(publish)
+
+    # The process that trains
+
+    def _supervise(self, trainer: Trainer) -> int:
+        """See it through the job, or end it; its exit code, 0 if it may go on."""
         spec = {
             "config": self.job.config,
             "schema": self.job.schema,
-            "dataset_sha256": dataset_sha256,
+            "dataset_sha256": trainer.dataset_sha256,
             "device": "cuda" if self.job.queue == "gpu" else "cpu",
-            "threads": self._threads(),
+            "threads": trainer.threads,
             "checkpoint_seconds": self.settings.checkpoint_seconds,
             "supervisor": os.getpid(),
         }
-        name = (self.job.id, str(self.job.attempt))
-        with (folder / "stderr").open("wb") as stderr:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "worker.train", *name],
-                cwd=folder,
-                env=self._environment(folder),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
-        with child:
-            assert child.stdin is not None and child.stdout is not None
-            try:
-                child.stdin.write(json.dumps(spec).encode() + b"\n")
-                child.stdin.flush()
-                if self._listen(child, folder):
-                    _wait(child)
-            except BrokenPipeError:
-                _wait(child)  # it died at once; its exit code tells
-            finally:
-                _end(child)
-            return child.wait()
+        trainer.say(json.dumps(spec))
+        if self._listen(trainer):
+            if self._is_done:
+                return 0
+            trainer.wait()
+        return trainer.end()
 
-    def _listen(self, child: subprocess.Popen[bytes], folder: Path) -> bool:
+    def _listen(self, trainer: Trainer) -> bool:
         """Take the child's lines until it has said all, or False if it has to end."""
-        assert child.stdout is not None
-        pipe = child.stdout.fileno()
-        os.set_blocking(pipe, False)
         buffer = b""
-        memory = psutil.Process(child.pid)
+        memory = psutil.Process(trainer.process.pid)
         with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
+            selector.register(trainer.pipe, selectors.EVENT_READ)
             while not self.lost.is_set() and not self._is_cancelled:
                 if selector.select(timeout=0.25):
-                    content = os.read(pipe, 65536)
+                    content = os.read(trainer.pipe, 65536)
                     if not content:
                         return True
                     *lines, buffer = (buffer + content).split(b"\n")
                     for line in lines:
-                        self._hear(json.loads(line), folder)
+                        self._hear(json.loads(line), trainer)
+                if self._is_done:
+                    return True
                 self._write_progress()
-                self._look_for_wishes(child)
+                self._look_for_wishes(trainer)
                 if time.monotonic() > self._leave_by or self._is_too_large(memory):
                     return False
         return False
 
-    def _hear(self, message: dict[str, Any], folder: Path) -> None:
+    def _hear(self, message: dict[str, Any], trainer: Trainer) -> None:
+        if "done" in message:
+            self._is_done = True
         if "error" in message:
             self.error = message["error"]
         if "phase" in message:
@@ -226,10 +416,13 @@ class Attempt:
         if "progress" in message:
             self.progress = message["progress"]
             self._happenings.append(("epoch", self.progress))
+            if self.trial is not None and self.trial.is_hopeless(self.progress):
+                self._is_pruned = True
+                self._order(trainer, "stop")
         if "resumed" in message:
             self._happenings.append(("resumed", message["resumed"]))
         if "checkpoint" in message:
-            self._keep_checkpoint(folder, **message["checkpoint"])
+            self._keep_checkpoint(trainer.folder, **message["checkpoint"])
 
     def _keep_checkpoint(self, scratch: Path, *, folder: str, epoch: int) -> None:
         packed = _pack(scratch / folder)
@@ -256,12 +449,12 @@ class Attempt:
         except DBAPIError as error:
             log.warning("%s: progress is not written yet: %s", self.job.id, error)
 
-    def _look_for_wishes(self, child: subprocess.Popen[bytes]) -> None:
+    def _look_for_wishes(self, trainer: Trainer) -> None:
         """Hand on what the caller, the clock or our own end wants of the child."""
         moment = time.monotonic()
         if stopping.is_set() and "leave" not in self._orders:
             self._leave_by = moment + LEAVE_SECONDS
-            self._order(child, "leave")
+            self._order(trainer, "leave")
         if moment - self._looked_at < WISH_SECONDS:
             return
         self._looked_at = moment
@@ -278,17 +471,13 @@ class Attempt:
             self.lost.set()
         elif status == "cancelling":
             self._is_cancelled = True
-        elif status == "stopping" and "stop" not in self._orders:
-            self._order(child, "stop")
+        elif status == "stopping":
+            self._order(trainer, "stop")
 
-    def _order(self, child: subprocess.Popen[bytes], word: str) -> None:
-        self._orders.add(word)
-        assert child.stdin is not None
-        try:
-            child.stdin.write(word.encode() + b"\n")
-            child.stdin.flush()
-        except BrokenPipeError:
-            pass  # it is ending anyway
+    def _order(self, trainer: Trainer, word: str) -> None:
+        if word not in self._orders:
+            self._orders.add(word)
+            trainer.say(word)
 
     def _is_out_of_time(self) -> bool:
         budget = self.job.config.get("max_runtime_seconds")
@@ -318,21 +507,6 @@ class Attempt:
             "detail": f"training ran out of memory: {evidence}{guess}; try a smaller "
             "k, d_block or batch_size",
         }
-
-    def _threads(self) -> int:
-        return self.settings.training_threads or os.cpu_count() or 1
-
-    def _environment(self, folder: Path) -> dict[str, str]:
-        """The child's limits; what it leaves in its temporary folder goes with it."""
-        threads = str(self._threads())
-        limits = {
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            "TMPDIR": str(folder),
-        }
-        if self.job.queue == "cpu":
-            limits["CUDA_VISIBLE_DEVICES"] = ""
-        return self.settings.environment() | limits
 
     # The row
 
@@ -376,24 +550,6 @@ class Attempt:
                 continue
             log.info("%s: attempt %s ended", self.job.id, self.job.attempt)
             return
-
-
-def _wait(child: subprocess.Popen[bytes]) -> bool:
-    """Whether the child ends by itself within the grace."""
-    try:
-        child.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Close the child's standard input, by which it ends; kill it if it does not."""
-    assert child.stdin is not None
-    with suppress(BrokenPipeError):  # what a dead child did not read is still in there
-        child.stdin.close()
-    if not _wait(child):
-        child.kill()
 
 
 def _describe_exit(exit_code: int, stderr: Path) -> str:
@@ -443,6 +599,7 @@ def patrol(settings: Settings) -> None:
         jobs.drop_old_checkpoints(
             session, kept_seconds=settings.checkpoint_kept_seconds
         )
+        sweeps.look_after(session)
     if stalled:
         log.warning("%s jobs were taken back from lost workers", stalled)
     with db.reading() as session:

@@ -8,36 +8,55 @@ has to say goes line by line to standard output:
     {"progress": {"epoch": 3, ...}}
     {"checkpoint": {"folder": "checkpoint-3", "epoch": 3}}
     {"error": {"code": "diverged", "detail": "..."}}
+    {"done": true}
 
 The supervisor may say `stop` (keep the best epoch so far) or `leave` (write a
-checkpoint at the end of the epoch and end).
+checkpoint at the end of the epoch and end). After a cell of a sweep the process waits
+for the spec of the next one, on the same table, schema and split.
 """
 
 import json
 import os
+import queue
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.lifeline import die_with_parent, watch_stdin
+
+if TYPE_CHECKING:  # it loads torch, which is for the process itself alone
+    from lometab.config import TrainConfig
+    from lometab.ensemble import Prepared
+    from lometab.train import Checkpoint, Fit, Progress
 
 DATA = "table.parquet"
 ONNX = "model.onnx"
 REPORTS = "reports.json"
 CHECKPOINT = "checkpoint"
+OUTCOME = "outcome.json"
+WEIGHTS = "weights"
 LEFT = 3
 """The exit code after `leave`."""
 
 
 def main() -> int:
-    spec = json.loads(sys.stdin.buffer.readline())
-    die_with_parent(spec["supervisor"])
+    inbox: queue.SimpleQueue[tuple[dict[str, Any], set[str]]] = queue.SimpleQueue()
     orders: set[str] = set()
-    watch_stdin(on_close=lambda: os._exit(1), on_line=orders.add)
+
+    def hear(line: str) -> None:
+        """A spec begins a job; what is said after it is about that job."""
+        nonlocal orders
+        if line.startswith("{"):
+            orders = set()
+            inbox.put((json.loads(line), orders))
+        else:
+            orders.add(line)
+
+    watch_stdin(on_close=lambda: os._exit(1), on_line=hear)
     # Our lines go to the pipe; whatever a library prints goes to standard error.
     pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -45,17 +64,26 @@ def main() -> int:
     def say(**message: Any) -> None:
         pipe.write(json.dumps(message) + "\n")
 
+    spec, wishes = inbox.get()
+    die_with_parent(spec["supervisor"])
     from lometab.errors import TrainingCancelled
 
     try:
-        run(spec, Path.cwd(), say, orders)
+        if not spec["config"].get("is_cell"):
+            run(spec, Path.cwd(), say, wishes)
+            return 0
+        bench = Bench(spec, Path.cwd())
+        bench.run(spec, say, wishes)
+        while True:
+            say(done=True)
+            spec, wishes = inbox.get()
+            bench.run(spec, say, wishes)
     except TrainingCancelled:
         return LEFT
     except BaseException as error:  # whatever it is, the supervisor is told
         traceback.print_exc()
         say(error={"code": failure_code(error), "detail": _message(error)})
         return 1
-    return 0
 
 
 def run(
@@ -71,55 +99,27 @@ def run(
 
     from lometab.config import TrainConfig
     from lometab.data import Schema, features, target
-    from lometab.ensemble import train_ensemble
-    from lometab.errors import TrainingCancelled
+    from lometab.ensemble import Ensemble, prepare
     from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
     from lometab.tables import ParquetTable
-    from lometab.train import Checkpoint, Progress
 
     torch.set_num_threads(spec["threads"])
     config = TrainConfig(**spec["config"]["hyperparameters"])
     schema = Schema.from_dict(spec["schema"])
     table = ParquetTable(folder / DATA)
     parts = split_rows(table, schema, Split(**spec["config"]["split"]))
+    prepared = prepare(table, schema, parts)
 
-    def on_epoch(progress: Progress) -> bool:
-        end = config.max_epochs
-        if config.patience is not None:
-            end = min(end, progress.best_epoch + config.patience)
-        pace = progress.seconds / progress.epoch
-        eta = max(0.0, (end - progress.epoch) * pace)
-        say(progress={**asdict(progress), "eta_seconds": round(eta, 1)})
-        return "stop" in orders
-
-    def on_checkpoint(checkpoint: Checkpoint) -> None:
-        name = f"{CHECKPOINT}-{checkpoint.epoch}"
-        checkpoint.save(folder / name)
-        say(checkpoint={"folder": name, "epoch": checkpoint.epoch})
-        if "leave" in orders:
-            raise TrainingCancelled
-
-    resume = None
-    if (folder / CHECKPOINT).exists():
-        resume = Checkpoint.load(folder / CHECKPOINT)
-        say(resumed={"epoch": resume.epoch})
     say(phase="training")
     clock.start("training")
-    ensemble = train_ensemble(
-        table,
-        schema,
-        parts,
-        config,
-        device=spec["device"],
-        on_epoch=on_epoch,
-        on_checkpoint=on_checkpoint,
-        checkpoint_seconds=spec["checkpoint_seconds"],
-        is_checkpoint_wanted=lambda: "leave" in orders,
-        resume=resume,
-    )
+    n_seeds = spec["config"].get("n_seeds", 1)
+    configs = [replace(config, seed=config.seed + i) for i in range(n_seeds)]
+    first, *others = Training(spec, folder, say, orders).fit_all(prepared, configs)
+    ensemble = Ensemble(schema, prepared.preprocessor, config, first, tuple(others))
+    del prepared
 
     say(phase="exporting")
     clock.start("exporting")
@@ -140,6 +140,7 @@ def run(
         config=config,
         history=[asdict(progress) for progress in ensemble.fit.history],
     )
+    del x_num, x_cat, y
     if spec["config"].get("baselines"):
         from lometab.baselines import compare
 
@@ -155,19 +156,140 @@ def run(
         )
         reports["report"]["baselines"] = [asdict(each) for each in compared]
     reports["report"] |= {
-        "n_parameters": ensemble.fit.model.n_parameters,
+        "n_parameters": ensemble.n_parameters,
         "training": {
             "best_epoch": ensemble.fit.best_epoch,
             "best_score": ensemble.fit.best_score,
             "epochs": len(ensemble.fit.history),
-            "seconds": ensemble.fit.seconds,
-            "stopped_early": ensemble.fit.stopped_early,
+            "seconds": sum(fit.seconds for fit in ensemble.fits),
+            "stopped_early": any(fit.stopped_early for fit in ensemble.fits),
         },
         "timings": clock.stop(),
-        "seeds": {"split": spec["config"]["split"]["seed"], "training": config.seed},
+        "seeds": {
+            "split": spec["config"]["split"]["seed"],
+            "training": config.seed,
+            "n_seeds": n_seeds,
+        },
     }
     text = json.dumps(reports, allow_nan=False)
     (folder / REPORTS).write_text(text, encoding="utf-8")
+
+
+class Bench:
+    """A table that is read and prepared once, for cell after cell of a sweep."""
+
+    def __init__(self, spec: dict[str, Any], folder: Path) -> None:
+        import torch
+
+        from lometab.data import Schema
+        from lometab.ensemble import prepare
+        from lometab.splits import Split, split_rows
+        from lometab.tables import ParquetTable
+
+        torch.set_num_threads(spec["threads"])
+        self.folder = folder
+        schema = Schema.from_dict(spec["schema"])
+        table = ParquetTable(folder / DATA)
+        parts = split_rows(table, schema, Split(**spec["config"]["split"]))
+        self.prepared = prepare(table, schema, parts, ("train", "val", "test"))
+
+    def run(
+        self, spec: dict[str, Any], say: Callable[..., None], orders: set[str]
+    ) -> None:
+        """Train and measure; leave the outcome and the weights in the folder."""
+        from lometab.config import TrainConfig
+        from lometab.ensemble import Ensemble
+        from lometab.outcome import measure
+
+        config = TrainConfig(**spec["config"]["hyperparameters"])
+        say(phase="training")
+        training = Training(spec, self.folder, say, orders)
+        (fit,) = training.fit_all(self.prepared, [config])
+        say(phase="evaluating")
+        prepared = self.prepared
+        ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
+        outcome = measure(prepared, ensemble)
+        text = json.dumps(asdict(outcome), allow_nan=False)
+        (self.folder / OUTCOME).write_text(text, encoding="utf-8")
+        training.save(self.folder / WEIGHTS)
+
+
+class Training:
+    """Fits one after the other, each with its seed, with checkpoints of all of them."""
+
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        folder: Path,
+        say: Callable[..., None],
+        orders: set[str],
+    ) -> None:
+        self.spec, self.folder, self.say, self.orders = spec, folder, say, orders
+        self.checkpoints: dict[str, Checkpoint] = {}
+        """Of the seeds that have begun; those of the ones that ended are final."""
+
+    def fit_all(
+        self, prepared: "Prepared", configs: "Sequence[TrainConfig]"
+    ) -> "list[Fit]":
+        from lometab.train import Checkpoint
+
+        fits = []
+        for i, config in enumerate(configs):
+            name = f"seed-{config.seed}"
+            resume = None
+            if (self.folder / CHECKPOINT / name).exists():
+                resume = Checkpoint.load(self.folder / CHECKPOINT / name)
+                self.say(resumed={"epoch": resume.epoch})
+
+            def on_epoch(
+                progress: "Progress", i: int = i, config: "TrainConfig" = config
+            ) -> bool:
+                seed = i if len(configs) > 1 else None
+                eta = _guess_rest(progress, config) + (len(configs) - 1 - i) * (
+                    progress.seconds + _guess_rest(progress, config)
+                )
+                about = {"eta_seconds": round(eta, 1), "seed": seed}
+                self.say(progress={**asdict(progress), **about})
+                return "stop" in self.orders
+
+            def on_checkpoint(checkpoint: "Checkpoint", name: str = name) -> None:
+                self.checkpoints[name] = checkpoint
+                self._hand_out()
+
+            fit = prepared.fit(
+                config,
+                device=self.spec["device"],
+                on_epoch=on_epoch,
+                on_checkpoint=on_checkpoint,
+                checkpoint_seconds=self.spec["checkpoint_seconds"],
+                is_checkpoint_wanted=lambda: "leave" in self.orders,
+                resume=resume,
+            )
+            self.checkpoints[name] = fit.to_checkpoint(config)
+            fits.append(fit)
+        return fits
+
+    def save(self, folder: Path) -> None:
+        for name, checkpoint in self.checkpoints.items():
+            checkpoint.save(folder / name)
+
+    def _hand_out(self) -> None:
+        from lometab.errors import TrainingCancelled
+
+        epoch = sum(checkpoint.epoch for checkpoint in self.checkpoints.values())
+        name = f"{CHECKPOINT}-{epoch}"
+        self.save(self.folder / name)
+        self.say(checkpoint={"folder": name, "epoch": epoch})
+        if "leave" in self.orders:
+            raise TrainingCancelled
+
+
+def _guess_rest(progress: "Progress", config: "TrainConfig") -> float:
+    """Seconds to the end of a fit, if no better epoch comes."""
+    end = config.max_epochs
+    if config.patience is not None:
+        end = min(end, progress.best_epoch + config.patience)
+    return max(0.0, (end - progress.epoch) * progress.seconds / progress.epoch)
 
 
 class Clock:

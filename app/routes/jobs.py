@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
-from app import blobs, datasets, db, idempotency, jobs
+from app import blobs, datasets, db, idempotency, jobs, sweeps
 from app.auth import Caller, Reader, Writer
 from app.deps import (
     ChangedJobDep,
@@ -25,6 +25,7 @@ from app.deps import (
 from app.errors import (
     BadMultipart,
     JobHasModel,
+    JobIsPart,
     JobNotFinished,
     TooMuchMemory,
     UnsupportedMediaType,
@@ -34,6 +35,7 @@ from app.errors import (
 from app.events import hub
 from app.models import (
     FINISHED,
+    PARENTS,
     Attempt,
     Dataset,
     Event,
@@ -43,6 +45,7 @@ from app.models import (
     new_id,
 )
 from app.paging import After, Before, Cursor, Limit, read_page
+from app.planning import list_sizes, make_children
 from app.queue import enqueue_training
 from app.routes.responses import problems
 from app.schemas import (
@@ -56,6 +59,7 @@ from app.schemas import (
     JobSettings,
     JobStatus,
     Page,
+    Progress,
 )
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
@@ -68,6 +72,8 @@ from lometab.tables import Table
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 MAX_CONFIG_BYTES = 2**20
+MAX_BELLS = 8
+"""How many workers are told at once of a sweep; others hear of it on their patrol."""
 IMPORTED_BYTES = 400 * 10**6
 """What a training process takes before it has any data."""
 FLOPS_PER_SECOND = 2e10
@@ -211,7 +217,7 @@ def _accepted(job: dict[str, Any], headers: dict[str, str] | None = None) -> Res
 def _create_job(
     body: JobSettings, dataset: Dataset, settings: Settings, key: str | None
 ) -> JobRead:
-    """Check the data against the settings, write the row, ring the bell."""
+    """Check the data against the settings, write the rows, ring the bell."""
     table = datasets.open_table(dataset)
     schema = infer_schema(
         table,
@@ -248,14 +254,22 @@ def _create_job(
             estimate=expected.model_dump(),
             progress={"epoch": 0, "max_epochs": body.hyperparameters.max_epochs},
         )
-        jobs.add(session, job, warnings)
-        answer = _read_job(job, None)
+        if body.kind == "train":
+            jobs.add(session, job, warnings)
+        else:
+            children = make_children(job, body)
+            sweeps.add(session, job, children, warnings)
+        answer = read_job_row(job, None)
         if key is not None:
             idempotency.keep(
                 session, dataset.workspace_id, key, answer.model_dump(mode="json")
             )
         session.commit()
-    enqueue_training(job.id, job.queue)
+    if body.kind == "train":
+        enqueue_training(job.id, job.queue)
+    else:
+        for _ in range(min(len(children), MAX_BELLS)):
+            enqueue_training(None, job.queue)
     return answer
 
 
@@ -278,16 +292,23 @@ def _warn(schema: Schema, dataset: Dataset, parts: Parts) -> Iterator[str]:
 
 
 def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRead:
+    """Of the job, or of the largest of its runs."""
     levels = datasets.count_levels(dataset, schema.categorical)
     n_rows = dataset.n_rows
-    expected = estimate(
-        schema,
-        n_rows,
-        body.hyperparameters,
-        cardinalities=levels,
-        split=body.split,
-        is_text=True,
-        has_checkpoints=True,
+    expected = max(
+        (
+            estimate(
+                schema,
+                n_rows,
+                config,
+                cardinalities=levels,
+                split=body.split,
+                is_text=True,
+                has_checkpoints=True,
+            )
+            for config in list_sizes(body)
+        ),
+        key=lambda each: each.job_bytes,
     )
     return EstimateRead(
         n_parameters=expected.n_parameters,
@@ -309,6 +330,7 @@ def _choose_queue(session: Session, device: str, settings: Settings) -> str:
 def _resolve(body: JobSettings, schema: Schema) -> dict[str, Any]:
     """The config with every preset and guess spelled out."""
     apart = {"dataset_id", "read_options", "name", "tags"}
+    apart |= {"sweep", "tune"} - {body.kind}
     config = body.model_dump(mode="json", exclude=apart)
     return {
         **config,
@@ -318,18 +340,23 @@ def _resolve(body: JobSettings, schema: Schema) -> dict[str, Any]:
     }
 
 
-def _read_job(job: Job, model_id: str | None) -> JobRead:
+def read_job_row(job: Job, model_id: str | None) -> JobRead:
     schema = job.schema
     kinds = dict.fromkeys(schema["numeric"], "numeric")
     kinds |= dict.fromkeys(schema["categorical"], "categorical")
     kinds |= dict.fromkeys(schema["datetime"], "datetime")
     kinds |= {name: f"ignored: {why}" for name, why in schema["ignored"].items()}
     links = {"self": f"/jobs/{job.id}", "dataset": f"/datasets/{job.dataset_id}"}
-    if job.status == "succeeded":
+    if job.kind in PARENTS:
+        links |= {job.kind: f"/jobs/{job.id}/{job.kind}"}
+        links |= {"children": f"/jobs?parent_id={job.id}"}
+    elif job.status == "succeeded" and job.outcome is None:
         links |= {kind: f"/jobs/{job.id}/{kind}" for kind in REPORTS}
+    if job.parent_id is not None:
+        links |= {"parent": f"/jobs/{job.parent_id}"}
     if model_id is not None:
         links |= {"model": f"/models/{model_id}"}
-    progress = {"best_epoch": None, "best_score": None, "eta_seconds": None}
+    progress = dict.fromkeys(Progress.model_fields)
     return JobRead.model_validate(
         {
             **{name: getattr(job, name) for name in _SAME},
@@ -361,18 +388,24 @@ def list_jobs(
     session: ReadSessionDep,
     caller: Reader,
     status: Annotated[JobStatus | None, Query(description="Only those.")] = None,
-    kind: Annotated[Literal["train"] | None, Query(description="Only those.")] = None,
+    kind: Annotated[
+        Literal["train", "sweep", "tune"] | None, Query(description="Only those.")
+    ] = None,
     dataset_id: Annotated[Id | None, Query(description="Only those on it.")] = None,
+    parent_id: Annotated[
+        Id | None, Query(description="The runs of a sweep or tune job.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     created_after: After = None,
     created_before: Before = None,
 ) -> Response:
-    """Newest first, in pages."""
+    """Newest first, in pages. The runs of a sweep or tune job are not among them, but
+    listed with its `parent_id`."""
     statement = (
         sa.select(Job, TrainedModel.id)
         .outerjoin(TrainedModel, TrainedModel.job_id == Job.id)
-        .where(Job.workspace_id == caller.workspace_id)
+        .where(Job.workspace_id == caller.workspace_id, Job.parent_id == parent_id)
     )
     for column, value in (
         (Job.status, status),
@@ -391,7 +424,7 @@ def list_jobs(
         created_before=created_before,
     )
     page = Page[JobRead](
-        data=[_read_job(job, model_id) for job, model_id in rows],
+        data=[read_job_row(job, model_id) for job, model_id in rows],
         next_cursor=next_cursor,
     )
     # Written here: FastAPI would check a page of 100 once more.
@@ -406,7 +439,7 @@ def list_jobs(
 )
 def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> JobRead:
     """Ask again until `status` is an end; then `links` leads to reports and model."""
-    answer = _read_job(job, _find_model_id(session, job))
+    answer = read_job_row(job, _find_model_id(session, job))
     if job.status == "queued":
         heard_within = 2 * settings.patrol_seconds
         if not jobs.count_workers(session, job.queue, heard_within=heard_within):
@@ -415,6 +448,8 @@ def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> Job
 
 
 def _find_model_id(session: Session, job: Job) -> str | None:
+    if job.kind in PARENTS:
+        return sweeps.find_model_id(session, job)
     return session.scalar(
         sa.select(TrainedModel.id).where(TrainedModel.job_id == job.id)
     )
@@ -436,14 +471,29 @@ def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
     model_id = _find_model_id(session, job)
     if model_id is not None:
         raise JobHasModel(f"the job made {model_id}; delete the model first")
-    session.execute(sa.delete(Report).where(Report.job_id == job.id))
-    session.execute(sa.delete(Attempt).where(Attempt.job_id == job.id))
-    session.execute(sa.delete(Event).where(Event.job_id == job.id))
-    session.delete(job)
-    session.flush()
-    if job.checkpoint_sha256 is not None:
-        blobs.remove_unused(session, job.workspace_id, job.checkpoint_sha256)
+    if job.parent_id is not None:
+        raise JobIsPart(f"the job is a part of {job.parent_id}; delete that")
+    _delete(session, [Job.parent_id == job.id])
+    _delete(session, [Job.id == job.id])
     session.commit()
+    if job.kind == "tune":
+        from app.tuning import delete_study  # Optuna: not for each API process
+
+        delete_study(job.id)
+
+
+def _delete(session: Session, which: list[sa.ColumnElement[bool]]) -> None:
+    """Those jobs and all that is about them; the caller commits."""
+    rows = session.execute(
+        sa.select(Job.id, Job.workspace_id, Job.checkpoint_sha256).where(*which)
+    ).all()
+    ids = sa.select(Job.id).where(*which).scalar_subquery()
+    for table in (Report, Attempt, Event):
+        session.execute(sa.delete(table).where(table.job_id.in_(ids)))
+    session.execute(sa.delete(Job).where(*which))
+    for _, workspace_id, sha256 in rows:
+        if sha256 is not None:
+            blobs.remove_unused(session, workspace_id, sha256)
 
 
 @router.post(
@@ -455,8 +505,8 @@ def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
 )
 def cancel_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
     """A queued job is cancelled at once; a running one as soon as its worker hears of
-    it, within seconds."""
-    return _ask(job, session, jobs.cancel, "cancelled")
+    it, within seconds. With a sweep or tune job, all its runs are cancelled."""
+    return _ask(job, session, "cancel", "cancelled")
 
 
 @router.post(
@@ -467,8 +517,9 @@ def cancel_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
     responses=problems(404, 409, 422),
 )
 def stop_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
-    """The job ends its epoch, is evaluated and exported, and succeeds."""
-    return _ask(job, session, jobs.stop, "stopped")
+    """The job ends its epoch, is evaluated and exported, and succeeds. A sweep begins
+    no further cell; a tune job no further trial, and refits its winner."""
+    return _ask(job, session, "stop", "stopped")
 
 
 @router.post(
@@ -479,22 +530,27 @@ def stop_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
     responses=problems(404, 409, 422),
 )
 def retry_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
-    """It goes on from its checkpoint if one is still kept."""
-    answer = _ask(job, session, jobs.retry, "tried again")
-    enqueue_training(job.id, job.queue)
+    """It goes on from its checkpoint if one is still kept. Of a sweep or tune job,
+    those runs are tried again that have not succeeded."""
+    if job.parent_id is not None:
+        parent = session.get_one(Job, job.parent_id)
+        if parent.status in FINISHED:
+            raise JobIsPart(f"the job is a part of {parent.id}, which has ended")
+    answer = _ask(job, session, "retry", "tried again")
+    enqueue_training(None if job.kind in PARENTS else job.id, job.queue)
     return answer
 
 
-def _ask(
-    job: Job, session: Session, move: Callable[[Session, Job], bool], participle: str
-) -> JobRead:
-    moved = move(session, job)
+def _ask(job: Job, session: Session, verb: str, participle: str) -> JobRead:
+    moved = getattr(sweeps if job.kind in PARENTS else jobs, verb)(session, job)
+    if job.parent_id is not None:
+        sweeps.follow(session, job)
     session.refresh(job)
     if not moved:
         raise WrongJobStatus(
             f"a job that is {job.status} cannot be {participle}", job_status=job.status
         )
-    return _read_job(job, None)
+    return read_job_row(job, None)
 
 
 @router.get(

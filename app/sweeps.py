@@ -1,0 +1,361 @@
+"""Jobs that are run by their children: sweeps by their cells, tune jobs by trials.
+
+The children are ordinary train jobs that workers claim. A parent is held by no worker:
+it begins with its first child, follows them, and ends with the last one. Nobody has to
+be there for that: every worker tells the parent when a child of it has ended, and on
+its patrol looks after all parents, whatever was missed.
+
+A parent's row and its children's rows are never locked in one transaction in the order
+child, parent; what goes down (cancel, stop) takes the parent first.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app import blobs, db, jobs
+from app.models import FINISHED, PARENTS, Job, TrainedModel, new_id
+from lometab.outcome import Outcome, best
+
+HOLDER = "its children"
+"""Whose lease a running parent is on; it never runs out."""
+KEPT_WEIGHTS = 3
+"""Of how many children, the best on validation, the trained weights are kept."""
+
+
+def add(
+    session: Session, parent: Job, children: Sequence[Job], warnings: Sequence[str]
+) -> None:
+    """A new parent with its children; the caller commits."""
+    jobs.add(session, parent, warnings)
+    for child in children:
+        jobs.add(session, child)
+
+
+def begin(session: Session, parent_id: str) -> None:
+    """The first child has been claimed."""
+    jobs.move_all(
+        session,
+        [Job.id == parent_id, Job.status == "queued"],
+        ("running", {}),
+        status="running",
+        phase=sa.case((Job.kind == "tune", "searching"), else_=None),
+        lease_owner=HOLDER,
+        started_at=sa.func.coalesce(Job.started_at, db.now(session)),
+    )
+    session.commit()
+
+
+def follow(session: Session, child: Job) -> Job | None:
+    """A child may have ended: say so, and end the parent after the last one.
+
+    Returns: a job that was made of it and now waits for a worker.
+    """
+    parent = _lock(session, child.parent_id)
+    row = session.execute(
+        sa.select(Job.status, Job.outcome).where(Job.id == child.id)
+    ).one_or_none()
+    if parent is None or row is None or row.status not in FINISHED:
+        session.commit()
+        return None
+    happening = {"position": child.position, "job_id": child.id, "status": row.status}
+    progress = _count_progress(session, parent, row.outcome)
+    jobs.move_all(
+        session, [Job.id == parent.id], ("child", happening), progress=progress
+    )
+    made = _settle(session, parent)
+    session.commit()
+    return made
+
+
+def look_after(session: Session) -> list[Job]:
+    """See to all parents that have not ended; the jobs that were made of it."""
+    made = []
+    ids = session.scalars(
+        sa.select(Job.id).where(
+            Job.kind.in_(PARENTS), Job.status.not_in(FINISHED), _IS_OPEN
+        )
+    ).all()
+    for parent_id in ids:
+        parent = _lock(session, parent_id)
+        if parent is None:
+            continue
+        if parent.status == "running" and _is_out_of_time(session, parent):
+            _stop(session, parent)
+        elif parent.status == "stopping":
+            _stop_children(session, parent)
+        elif parent.status == "cancelling":
+            jobs.cancel_all(session, [Job.parent_id == parent.id])
+        session.refresh(parent)
+        if (job := _settle(session, parent)) is not None:
+            made.append(job)
+        session.commit()
+    session.commit()
+    return made
+
+
+_IS_OPEN = Job.finished_at.is_(None)
+
+
+def _lock(session: Session, parent_id: str | None) -> Job | None:
+    """The parent's row, for us alone until the commit."""
+    return session.scalar(
+        sa.select(Job)
+        .where(Job.id == parent_id, Job.status.not_in(FINISHED))
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+
+
+def _count_progress(
+    session: Session, parent: Job, outcome: dict[str, Any] | None
+) -> dict[str, Any]:
+    counts = count_children(session, parent.id)
+    n_finished = sum(counts.get(status, 0) for status in FINISHED)
+    n_left = sum(counts.values()) - n_finished
+    progress = {**parent.progress, "n_finished": n_finished}
+    if parent.started_at is not None:
+        elapsed = (db.now(session) - parent.started_at).total_seconds()
+        progress["eta_seconds"] = round(elapsed / n_finished * n_left, 1)
+    if outcome is not None:
+        new, known = Outcome.from_dict(outcome), progress.get("best_score")
+        sign = 1 if new.metric == "rmse" else -1
+        if known is None or sign * new.val.score < sign * known:
+            progress["best_score"] = new.val.score
+    return progress
+
+
+def count_children(session: Session, parent_id: str) -> dict[str, int]:
+    """By status."""
+    rows = session.execute(
+        sa.select(Job.status, sa.func.count())
+        .where(Job.parent_id == parent_id)
+        .group_by(Job.status)
+    )
+    return {status: count for status, count in rows}
+
+
+def _settle(session: Session, parent: Job) -> Job | None:
+    """End the parent if all its children have ended; the caller commits.
+
+    A tune job first has its winner trained once more: that job is returned.
+    """
+    counts = count_children(session, parent.id)
+    if counts.keys() - set(FINISHED):
+        return None
+    is_tune = parent.kind == "tune"
+    if is_tune and parent.status != "cancelling" and parent.phase != "refitting":
+        winner = find_winner(session, parent.id)
+        if winner is not None:
+            return _refit(session, parent, winner)
+    n_succeeded = counts.get("succeeded", 0)
+    if is_tune and parent.phase == "refitting":
+        last = parent.config["tune"]["n_trials"]
+        n_succeeded = int(_child_at(session, parent.id, last).status == "succeeded")
+    status, about = "succeeded", {}
+    error: dict[str, Any] | None = None
+    if parent.status == "cancelling":
+        status = "cancelled"
+    elif not n_succeeded:
+        status, error = "failed", _explain_failure(session, parent.id)
+        about = error
+    jobs.move_all(
+        session,
+        [Job.id == parent.id],
+        (status, about),
+        status=status,
+        error=error,
+        phase=None,
+        lease_owner=None,
+        finished_at=db.now(session),
+    )
+    return None
+
+
+def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
+    error = session.scalar(
+        sa.select(Job.error)
+        .where(Job.parent_id == parent_id, Job.status == "failed")
+        .order_by(Job.position)
+        .limit(1)
+    )
+    detail = "none of its jobs succeeded"
+    if error is not None:
+        detail += f"; the first that failed says: {error['detail']}"
+    return {"code": "no_success", "detail": detail}
+
+
+# Tune jobs
+
+
+def find_winner(session: Session, parent_id: str) -> Job | None:
+    """The trial with the best score on validation, among those seen to their end."""
+    trials = session.scalars(
+        sa.select(Job)
+        .where(Job.parent_id == parent_id, Job.status == "succeeded")
+        .order_by(Job.position)
+    ).all()
+    outcomes = [Outcome.from_dict(t.outcome) if t.outcome else None for t in trials]
+    ended = [
+        (trial, outcome)
+        for trial, outcome in zip(trials, outcomes, strict=True)
+        if outcome is not None and not outcome.is_pruned
+    ]
+    if not ended:
+        return None
+    return ended[best([outcome for _, outcome in ended])][0]
+
+
+def _refit(session: Session, parent: Job, winner: Job) -> Job:
+    """Train the winner with several seeds, as one model."""
+    tune = parent.config["tune"]
+    config = {**winner.config, "n_seeds": tune["seeds"]}
+    config.pop("is_cell")
+    config.pop("trial_of", None)
+    job = Job(
+        id=new_id("job"),
+        workspace_id=parent.workspace_id,
+        dataset_id=parent.dataset_id,
+        kind="train",
+        parent_id=parent.id,
+        position=tune["n_trials"],
+        name=parent.name,
+        tags=parent.tags,
+        queue=parent.queue,
+        config=config,
+        schema=parent.schema,
+        estimate=parent.estimate,
+        progress={"epoch": 0, "max_epochs": config["hyperparameters"]["max_epochs"]},
+    )
+    jobs.add(session, job)
+    happening = {"trial": winner.position, "job_id": job.id}
+    jobs.move_all(
+        session, [Job.id == parent.id], ("refitting", happening), phase="refitting"
+    )
+    return job
+
+
+def _child_at(session: Session, parent_id: str, position: int) -> Job:
+    return session.scalars(
+        sa.select(Job).where(Job.parent_id == parent_id, Job.position == position)
+    ).one()
+
+
+def find_model_id(session: Session, parent: Job) -> str | None:
+    """The model that the winner of a tune job became."""
+    return session.scalar(
+        sa.select(TrainedModel.id)
+        .join(Job, Job.id == TrainedModel.job_id)
+        .where(Job.parent_id == parent.id)
+    )
+
+
+# What a caller asks of a parent
+
+
+def cancel(session: Session, parent: Job) -> bool:
+    """End it and all of its children."""
+    which = [Job.id == parent.id, Job.status.in_(("queued", "running", "stopping"))]
+    moved = jobs.move_all(
+        session,
+        which,
+        ("cancelling", {}),
+        status="cancelling",
+        lease_owner=HOLDER,
+    )
+    if moved:
+        jobs.cancel_all(session, [Job.parent_id == parent.id])
+        session.refresh(parent)
+        _settle(session, parent)
+    session.commit()
+    return moved > 0
+
+
+def stop(session: Session, parent: Job) -> bool:
+    """Begin no further child, and end those that run with their best epoch so far."""
+    moved = _stop(session, parent)
+    session.commit()
+    return moved
+
+
+def _stop(session: Session, parent: Job) -> bool:
+    moved = jobs.stop_all(session, [Job.id == parent.id])
+    if moved:
+        _stop_children(session, parent)
+        session.refresh(parent)
+    return moved > 0
+
+
+def _stop_children(session: Session, parent: Job) -> None:
+    if parent.phase == "refitting":
+        return  # what is left is the winner's own training
+    which = [Job.parent_id == parent.id]
+    jobs.drop_queued(session, which)
+    jobs.stop_all(session, which)
+
+
+def retry(session: Session, parent: Job) -> bool:
+    """Run it again, with those of its children that have not succeeded."""
+    moved = jobs.retry_all(session, [Job.id == parent.id])
+    if moved:
+        jobs.retry_all(session, [Job.parent_id == parent.id])
+    session.commit()
+    return moved > 0
+
+
+def _is_out_of_time(session: Session, parent: Job) -> bool:
+    budget = parent.config.get("max_runtime_seconds")
+    if budget is None or parent.started_at is None or parent.phase == "refitting":
+        return False
+    elapsed: timedelta = db.now(session) - parent.started_at
+    return elapsed > timedelta(seconds=budget)
+
+
+# The trained weights of the best children
+
+
+def is_worth_keeping(session: Session, child: Job, outcome: Outcome) -> bool:
+    """Whether a child that is about to end is among the best so far."""
+    return len(_better(session, child, outcome)) < KEPT_WEIGHTS
+
+
+def drop_weights(session: Session, child: Job) -> None:
+    """Forget the weights of children that are no longer among the best."""
+    kept = session.scalars(
+        sa.select(Job).where(
+            Job.parent_id == child.parent_id,
+            Job.status == "succeeded",
+            Job.checkpoint_sha256.is_not(None),
+        )
+    ).all()
+    for each in kept:
+        assert each.outcome is not None
+        outcome = Outcome.from_dict(each.outcome)
+        if len(_better(session, each, outcome)) < KEPT_WEIGHTS:
+            continue
+        sha256, each.checkpoint_sha256 = each.checkpoint_sha256, None
+        session.flush()
+        assert sha256 is not None
+        blobs.remove_unused(session, each.workspace_id, sha256)
+    session.commit()
+
+
+def _better(session: Session, child: Job, outcome: Outcome) -> list[str]:
+    """Its siblings that did better, as far as their weights are kept."""
+    rows = session.execute(
+        sa.select(Job.id, Job.outcome).where(
+            Job.parent_id == child.parent_id,
+            Job.id != child.id,
+            Job.checkpoint_sha256.is_not(None),
+            Job.status == "succeeded",
+        )
+    )
+    sign = 1 if outcome.metric == "rmse" else -1
+    return [
+        job_id
+        for job_id, other in rows
+        if sign * other["val"]["score"] < sign * outcome.val.score
+    ]

@@ -1,0 +1,203 @@
+"""Optuna, in our own database: what to try next, and what not to go on with.
+
+A trial belongs to the job that bears its number of the study in `trial_of`. The job's
+row stays the truth: a study is told what the rows say, so that a worker may die at any
+moment between the two.
+"""
+
+import logging
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import optuna
+import sqlalchemy as sa
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import StorageInternalError
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.trial import TrialState
+
+from app import db
+from app.models import FINISHED, Job
+from app.settings import get_settings
+from lometab.config import TrainConfig
+from lometab.outcome import Outcome
+from lometab.space import Choice, Distribution, Range, is_whole
+
+log = logging.getLogger(__name__)
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+StudyError = StorageInternalError
+N_STARTUP_TRIALS = 5
+N_WARMUP_EPOCHS = 3
+IS_ZERO = "{} is 0"
+"""The parameter that says whether one with `or_zero` is exactly 0."""
+
+
+@cache
+def get_storage() -> optuna.storages.RDBStorage:
+    """Optuna's own tables in our database; they are made when first needed."""
+    settings = get_settings()
+    is_sqlite = settings.sqlalchemy_url.startswith("sqlite")
+    options = {"connect_args": {"timeout": 30}} if is_sqlite else {}
+    try:
+        return optuna.storages.RDBStorage(settings.sqlalchemy_url, options)
+    except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.IntegrityError):
+        # another process made the tables at the same moment
+        return optuna.storages.RDBStorage(settings.sqlalchemy_url, options)
+
+
+def open_study(parent_id: str, is_regression: bool, seed: int) -> optuna.Study:
+    """The one study of a tune job; every worker opens the same."""
+    return optuna.create_study(
+        study_name=parent_id,
+        storage=get_storage(),
+        direction="minimize" if is_regression else "maximize",
+        # By seed and trial, so that workers do not all draw the same.
+        sampler=optuna.samplers.TPESampler(
+            n_startup_trials=N_STARTUP_TRIALS, constant_liar=True, seed=seed
+        ),
+        pruner=optuna.pruners.MedianPruner(
+            n_startup_trials=N_STARTUP_TRIALS, n_warmup_steps=N_WARMUP_EPOCHS
+        ),
+        load_if_exists=True,
+    )
+
+
+class Trial:
+    """One trial of a study, which is one job."""
+
+    def __init__(self, job: Job) -> None:
+        assert job.parent_id is not None and job.position is not None
+        is_regression = job.config["task"] == "regression"
+        self.study = open_study(job.parent_id, is_regression, job.position)
+        tell_study(self.study)
+        self._trial = self._find(job.id)
+        self.hyperparameters = self._draw(job.config)
+
+    def _find(self, job_id: str) -> optuna.Trial:
+        """What an earlier attempt at the job had drawn, or a new one."""
+        for each in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if each.user_attrs.get("job_id") == job_id:
+                return optuna.Trial(self.study, each._trial_id)
+        trial = self.study.ask()
+        trial.set_user_attr("job_id", job_id)
+        return trial
+
+    def _draw(self, config: dict[str, Any]) -> dict[str, Any]:
+        space = config["trial_of"]["space"]
+        drawn = {name: self._suggest(name, read(d)) for name, d in space.items()}
+        base = TrainConfig(**config["hyperparameters"])
+        return vars(replace(base, **drawn))
+
+    def _suggest(self, name: str, given: Distribution) -> Any:
+        if isinstance(given, Choice):
+            return self._trial.suggest_categorical(name, given.values)
+        if given.or_zero and self._trial.suggest_categorical(
+            IS_ZERO.format(name), [True, False]
+        ):
+            return 0 if is_whole(name) else 0.0
+        if is_whole(name):
+            step = int(given.step or 1)
+            low, high = int(given.low), int(given.high)
+            return self._trial.suggest_int(name, low, high, step=step, log=given.log)
+        return self._trial.suggest_float(
+            name, given.low, given.high, step=given.step, log=given.log
+        )
+
+    def is_hopeless(self, progress: dict[str, Any]) -> bool:
+        """Tell what an epoch came to; whether others were better by then."""
+        try:
+            self._trial.report(progress["val_score"], progress["epoch"])
+            return self._trial.should_prune()
+        except StudyError as error:
+            log.warning("an epoch of a trial goes untold: %s", error)
+            return False
+
+
+def read(state: dict[str, Any]) -> Distribution:
+    return Choice(**state) if "values" in state else Range(**state)
+
+
+def tell_study(study: optuna.Study) -> None:
+    """What became of the jobs whose trials the study takes to be running."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    by_job = {each.user_attrs.get("job_id"): each.number for each in running}
+    with db.reading() as session:
+        rows = session.execute(
+            sa.select(Job.id, Job.status, Job.outcome).where(
+                Job.id.in_([*by_job]), Job.status.in_(FINISHED)
+            )
+        ).all()
+    for job_id, status, state in rows:
+        number = by_job[job_id]
+        if status != "succeeded":
+            study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
+            continue
+        outcome = Outcome.from_dict(state)
+        if outcome.is_pruned:
+            study.tell(number, state=TrialState.PRUNED, skip_if_finished=True)
+        else:
+            study.tell(number, outcome.val.score, skip_if_finished=True)
+
+
+def tell_all(parent_id: str) -> None:
+    """Tell the study of a tune job; after the last trial, none is left running.
+
+    A worker may have died after it drew a trial and before it could write whose it is.
+    """
+    study = optuna.load_study(study_name=parent_id, storage=get_storage())
+    tell_study(study)
+    with db.reading() as session:
+        n_open = session.scalar(
+            sa.select(sa.func.count()).where(
+                Job.parent_id == parent_id, Job.status.not_in(FINISHED)
+            )
+        )
+    if n_open == 0:
+        for each in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            study.tell(each.number, state=TrialState.FAIL, skip_if_finished=True)
+
+
+def delete_study(parent_id: str) -> None:
+    try:
+        optuna.delete_study(study_name=parent_id, storage=get_storage())
+    except KeyError:
+        log.info("%s has no study", parent_id)
+
+
+def find_importances(
+    space: dict[str, dict[str, Any]],
+    trials: list[tuple[dict[str, Any], float]],
+    is_regression: bool,
+) -> dict[str, float]:
+    """How much each setting mattered for the score, in shares of 1.
+
+    Args:
+        trials: settings and validation scores of trials that were seen to their end.
+    """
+    given = {name: _distribution(name, read(each)) for name, each in space.items()}
+    varied = {name: each for name, each in given.items() if not each.single()}
+    if len(trials) < 2 or not varied:
+        return {}
+    study = optuna.create_study(direction="minimize" if is_regression else "maximize")
+    for settings, score in trials:
+        params = {name: settings[name] for name in varied}
+        study.add_trial(
+            optuna.create_trial(params=params, distributions=varied, value=score)
+        )
+    evaluator = PedAnovaImportanceEvaluator()
+    return get_param_importances(study, evaluator=evaluator)
+
+
+def _distribution(name: str, given: Distribution) -> BaseDistribution:
+    """All that a setting could be; a possible 0 widens the range."""
+    if isinstance(given, Choice):
+        return optuna.distributions.CategoricalDistribution(given.values)
+    low = 0.0 if given.or_zero else given.low
+    is_log = given.log and low > 0
+    if is_whole(name):
+        return optuna.distributions.IntDistribution(
+            int(low), int(given.high), log=is_log
+        )
+    return optuna.distributions.FloatDistribution(low, given.high, log=is_log)

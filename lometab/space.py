@@ -1,0 +1,148 @@
+"""Which settings to try: grids to sweep, spaces to tune, and those of the paper."""
+
+import itertools
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from lometab.config import TrainConfig
+from lometab.errors import ConfigError
+
+PAPER_GRID: dict[str, list[Any]] = {
+    "rank": [1, 2, 4, 8, 16],
+    "sigma_init": [0.1, 0.3, 0.5, 1.0, 2.0, 3.0],
+}
+"""The grid of the paper's section on controllability."""
+
+Grid = Mapping[str, Sequence[Any]]
+
+
+def expand_grid(
+    grids: Sequence[Grid], base: TrainConfig, max_cells: int | None = None
+) -> list[dict[str, Any]]:
+    """The cells of the grids, each once, as the settings that differ from `base`.
+
+    Args:
+        max_cells: if there are more, so many of them, drawn with a fixed seed.
+
+    Raises:
+        ConfigError: a name or a value that is not allowed.
+    """
+    found: dict[frozenset[Any], dict[str, Any]] = {}
+    for grid in grids:
+        for name, values in grid.items():
+            _check_name(name)
+            if not values:
+                raise ConfigError(f"the grid has no value for {name}")
+        for combination in itertools.product(*grid.values()):
+            cell = dict(zip(grid, combination, strict=True))
+            config = replace(base, **cell)  # raises for what is not allowed
+            cell = {name: getattr(config, name) for name in cell}
+            found.setdefault(frozenset(cell.items()), cell)
+    cells = [*found.values()]
+    if max_cells is not None and len(cells) > max_cells:
+        kept = random.Random(0).sample(range(len(cells)), max_cells)
+        cells = [cells[i] for i in sorted(kept)]
+    return cells
+
+
+def count_cells(grids: Sequence[Grid]) -> int:
+    """How many there are at most, without making them."""
+    total = 0
+    for grid in grids:
+        size = 1
+        for values in grid.values():
+            size *= len(values)
+        total += size
+    return total
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of these values."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    values: list[Any]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number between two others, both included."""
+
+    __pydantic_config__ = {  # noqa: RUF012
+        "extra": "forbid",
+        "use_attribute_docstrings": True,
+    }
+
+    low: float
+    high: float
+    step: float | None = None
+    log: bool = False
+    """Uniform in its logarithm."""
+    or_zero: bool = False
+    """Or exactly 0, as often as not."""
+
+
+Distribution = Choice | Range
+
+PAPER_SPACE: dict[str, Distribution] = {
+    "k": Choice([16, 32]),
+    "rank": Choice([1, 2, 4, 8, 16]),
+    "sigma_init": Choice([0.1, 0.3, 0.5, 1.0]),
+    "d_block": Range(64, 1024, step=16),
+    "n_blocks": Range(1, 4),
+    "lr": Range(1e-4, 5e-3, log=True),
+    "weight_decay": Range(1e-4, 1e-1, log=True, or_zero=True),
+    "dropout": Range(0.0, 0.5, or_zero=True),
+    "d_embedding": Range(8, 32, step=4),
+    "n_bins": Range(2, 128),
+}
+"""The paper's table of what Optuna tunes."""
+
+
+def is_whole(name: str) -> bool:
+    """Whether a setting is a whole number."""
+    return isinstance(getattr(TrainConfig(), name), int)
+
+
+def check_space(space: Mapping[str, Distribution], base: TrainConfig) -> None:
+    """ConfigError for a name or a value that is not allowed."""
+    for name, distribution in space.items():
+        _check_name(name)
+        if isinstance(distribution, Choice):
+            if not distribution.values:
+                raise ConfigError(f"the space has no value for {name}")
+            extremes = distribution.values
+        else:
+            extremes = _check_range(name, distribution)
+        for value in extremes:
+            replace(base, **{name: value})  # raises for what is not allowed
+
+
+def _check_range(name: str, given: Range) -> list[Any]:
+    """Its ends, and 0 where that is possible."""
+    if not given.low <= given.high:
+        raise ConfigError(f"the low end of {name} is above its high end")
+    if given.log and given.low <= 0:
+        raise ConfigError(f"{name} with log needs a low end above 0")
+    if given.step is not None and (given.step <= 0 or given.log):
+        raise ConfigError(f"the step of {name} must be above 0, and without log")
+    ends: list[Any] = [given.low, given.high, *([0] if given.or_zero else [])]
+    if is_whole(name):
+        if any(end != int(end) for end in (*ends, given.step or 1)):
+            raise ConfigError(f"{name} is a whole number, and so must its range be")
+        return [int(end) for end in ends]
+    return [float(end) for end in ends]
+
+
+def _check_name(name: str) -> None:
+    allowed = [each.name for each in fields(TrainConfig) if each.name != "seed"]
+    if name == "seed":
+        raise ConfigError("seed cannot be varied like this; say how many `seeds`")
+    if name not in allowed:
+        near = get_close_matches(name, allowed, n=1)
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {allowed}"
+        raise ConfigError(f"{name!r} is no setting that can be varied{hint}")

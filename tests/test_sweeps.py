@@ -1,0 +1,218 @@
+"""Sweeps, tuning and promotion: real workers, real kills, on both databases."""
+
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.conftest import make_csv
+from tests.servers import wait_until
+from tests.stacks import Service, Stack
+from tests.test_durability import find_child, read_events, read_job
+from tests.test_end_to_end import TINY, post_job, wait_for_end
+
+pytestmark = pytest.mark.slow
+
+TABLE = make_csv(300)
+GRID = {"rank": [1, 2], "sigma_init": [0.1, 1.0, 2.0]}
+
+
+def read_sweep(service: Service, job_id: str) -> dict[str, Any]:
+    answer = service.client.get(f"/jobs/{job_id}/sweep")
+    assert answer.status_code == 200, answer.text
+    sweep: dict[str, Any] = answer.json()
+    return sweep
+
+
+def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
+    long = {**TINY, "max_epochs": 12, "patience": None}
+    job = post_job(
+        service.client,
+        TABLE,
+        "label",
+        kind="sweep",
+        columns={"y": "ignore"},
+        hyperparameters=long,
+        baselines=["mlp"],
+        sweep={"grid": GRID, "seeds": 2, "reference": {"variant": "mlp"}},
+    )
+    assert (job["status"], job["progress"]["n_runs"]) == ("queued", 14)
+    wait_until(
+        lambda: read_job(service, job["id"])["progress"]["n_finished"] >= 3,
+        seconds=90,
+        what="three runs",
+    )
+    child = find_child(service)
+    worker = service.find_process("worker.tasks")
+    assert worker is not None
+    worker.send_signal(signal.SIGKILL)
+    ended = wait_for_end(service, job["id"], seconds=150)
+    assert ended["status"] == "succeeded", ended["error"]
+    assert not child.is_running()
+
+    # No cell is lost, none is there twice, and the kill cost one attempt.
+    sweep = read_sweep(service, job["id"])
+    assert sweep["counts"] == {"succeeded": 14}
+    assert [len(runs) for runs in sweep["runs"]] == [2] * 7
+    rows = stack.query(
+        "SELECT position, attempt FROM jobs WHERE parent_id = :id", id=job["id"]
+    )
+    assert sorted(position for position, _ in rows) == [*range(14)]
+    assert sum(attempt for _, attempt in rows) == 15
+    told = [e["data"] for e in read_events(service, job["id"]) if e["type"] == "child"]
+    assert Counter(each["position"] for each in told) == Counter(range(14))
+
+    compared = sweep["comparison"]
+    assert compared["metric"] == "accuracy"
+    cells = compared["cells"]
+    assert [cell["n_seeds"] for cell in cells] == [2] * 7
+    assert cells[0]["settings"] == {"rank": 1, "sigma_init": 0.1}
+    assert cells[6]["settings"] == {"variant": "mlp"}
+    assert cells[6]["test"]["diversity"] is None
+    assert cells[6]["delta_percent"] == 0
+    assert cells[0]["test"]["score"]["std"] is not None
+    weak, strong = (cells[i]["test"]["diversity"]["mean"] for i in (0, 2))
+    assert strong > 3 * weak
+    assert compared["best_score"] in compared["pareto"]
+
+    # Cells have no model; the best few have kept their weights.
+    assert stack.query("SELECT count(*) FROM models") == [(0,)]
+    kept = stack.query(
+        "SELECT position FROM jobs WHERE parent_id = :id "
+        "AND checkpoint_sha256 IS NOT NULL",
+        id=job["id"],
+    )
+    assert 1 <= len(kept) <= 4
+    listed = service.client.get("/jobs").json()["data"]
+    assert [each["id"] for each in listed] == [job["id"]]
+    first = service.client.get(f"/jobs?parent_id={job['id']}&limit=100").json()["data"]
+    assert len(first) == 14
+
+    # Promoting trains nothing if the weights are there, and gives the cell's scores.
+    best = min(position for (position,) in kept) % 7
+    made = service.client.post(
+        f"/jobs/{job['id']}/promote", json={"cell": best, "name": "winner"}
+    )
+    assert made.status_code == 202, made.text
+    promoted = wait_for_end(service, made.json()["id"])
+    assert promoted["status"] == "succeeded", promoted["error"]
+    assert promoted["config"]["promoted_from"] == {"job_id": job["id"], "cell": best}
+    report = service.client.get(f"/jobs/{promoted['id']}/report").json()
+    outcome = next(each for each in first if each["position"] == best)["outcome"]
+    accuracy = report["scores"]["test"]["ensemble"]["accuracy"]
+    assert accuracy == pytest.approx(outcome["test"]["score"])
+    types = [e["type"] for e in read_events(service, promoted["id"])]
+    assert ("epoch" in types) == ((best,) not in kept)
+
+    ranks = service.client.get(f"/ranks?job_id={job['id']}").json()["methods"]
+    assert [each["ranks"][job["id"]] for each in ranks] == [*range(1, 8)]
+    refused = service.client.delete(f"/jobs/{first[0]['id']}")
+    assert refused.json()["code"] == "job_is_part"
+    assert service.client.delete(f"/jobs/{job['id']}").status_code == 204
+    assert stack.query("SELECT count(*) FROM jobs") == [(1,)]
+
+
+def test_cancel_stop_and_retry_a_sweep(service: Service, stack: Stack) -> None:
+    endless = {**TINY, "max_epochs": 10_000, "patience": None}
+    job = post_job(
+        service.client,
+        TABLE,
+        kind="sweep",
+        hyperparameters=endless,
+        sweep={"grid": {"rank": [1, 2, 3]}},
+    )
+    wait_until(
+        lambda: read_job(service, job["id"])["status"] == "running",
+        seconds=60,
+        what="the sweep runs",
+    )
+    assert service.client.post(f"/jobs/{job['id']}/cancel").status_code == 202
+    wait_until(
+        lambda: read_job(service, job["id"])["status"] == "cancelled",
+        seconds=20,
+        what="the sweep is cancelled",
+    )
+    assert read_sweep(service, job["id"])["counts"] == {"cancelled": 3}
+
+    assert service.client.post(f"/jobs/{job['id']}/retry").status_code == 202
+    find_child(service)
+    wait_until(
+        lambda: (
+            "training"
+            in [
+                each["phase"]
+                for each in service.client.get(f"/jobs?parent_id={job['id']}").json()[
+                    "data"
+                ]
+            ]
+        ),
+        seconds=60,
+        what="a cell is trained",
+    )
+    stopped = service.client.post(f"/jobs/{job['id']}/stop")
+    assert stopped.json()["status"] == "stopping", stopped.text
+    ended = wait_for_end(service, job["id"])
+    assert ended["status"] == "succeeded"
+    counts = read_sweep(service, job["id"])["counts"]
+    assert counts == {"succeeded": 1, "cancelled": 2}
+
+
+def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
+    space = {
+        "k": {"values": [2, 4]},
+        "rank": {"values": [1, 2]},
+        "d_block": {"low": 8, "high": 16, "step": 8},
+        "n_blocks": None,
+        "n_bins": {"low": 2, "high": 8},
+        "d_embedding": None,
+    }
+    job = post_job(
+        service.client,
+        TABLE,
+        kind="tune",
+        hyperparameters={**TINY, "max_epochs": 12},
+        tune={"n_trials": 12, "space": space, "seeds": 2},
+        name="tuned",
+    )
+    wait_until(
+        lambda: read_job(service, job["id"])["progress"]["n_finished"] >= 2,
+        seconds=90,
+        what="two trials",
+    )
+    worker = service.find_process("worker.tasks")
+    assert worker is not None
+    worker.send_signal(signal.SIGKILL)
+    ended = wait_for_end(service, job["id"], seconds=150)
+    assert ended["status"] == "succeeded", ended["error"]
+    tune = service.client.get(f"/jobs/{job['id']}/tune").json()
+    assert len(tune["trials"]) == 12
+    assert {each["status"] for each in tune["trials"]} == {"succeeded"}
+    full = [t for t in tune["trials"] if not t["is_pruned"]]
+    best = min(full, key=lambda t: t["outcome"]["val"]["score"])
+    assert tune["best"] == best["trial"]
+    assert tune["best_settings"]["d_block"] in (8, 16)
+    assert 1e-4 <= tune["best_settings"]["lr"] <= 5e-3
+    assert sum(tune["importances"].values()) == pytest.approx(1)
+    axes = {each["name"]: each["values"] for each in tune["parallel_coordinates"]}
+    assert len(axes["score"]) == len(axes["lr"]) == 12
+
+    # One study, whose trials are those of the jobs, none of them left running.
+    assert stack.query("SELECT study_name FROM studies") == [(job["id"],)]
+    states = stack.query("SELECT state FROM trials")
+    assert "RUNNING" not in {state for (state,) in states}
+    assert len(states) == 12
+
+    # The winner, trained with two seeds, is one model.
+    refit = read_job(service, tune["refit_job_id"])
+    assert refit["config"]["hyperparameters"]["lr"] == tune["best_settings"]["lr"]
+    assert ended["model_id"] == refit["model_id"] == tune["model_id"]
+    answer = service.client.post(
+        "/models/tuned@1/predict",
+        json={"rows": [{"size": 1, "colour": "red", "weight": 2, "label": "low"}]},
+    ).json()
+    assert answer["k"] == 2 * tune["best_settings"]["k"]
+    assert len(answer["predictions"][0]["members"]) == answer["k"]
+    assert service.client.delete(f"/models/{ended['model_id']}").status_code == 204
+    assert service.client.delete(f"/jobs/{job['id']}").status_code == 204
+    assert stack.query("SELECT count(*) FROM trials") == [(0,)]
