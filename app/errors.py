@@ -202,6 +202,8 @@ JOB_FAILURES = {
     "diverged": "The loss stopped being a number; try a smaller learning rate.",
     "export_mismatch": "The ONNX file did not answer as the trained model does.",
     "internal": "Something went wrong on our side; it was logged.",
+    "missing_package": "The worker lacks a package that was asked for.",
+    "no_success": "None of the runs of a sweep or tune job succeeded.",
     "out_of_memory": "Training needed more memory than there is; try a smaller k, "
     "d_block or batch_size.",
     "worker_lost": "The training process died again and again.",

@@ -1,9 +1,14 @@
 """Answers as the OpenAPI document shows them; the tests hold them against the types."""
 
+from dataclasses import asdict
 from typing import Any
 
+from lometab import comparison
+from lometab.comparison import compare_cells
 from lometab.metrics import N_BINS
+from lometab.outcome import Measures, Outcome
 from lometab.report import DEFINITIONS
+from lometab.space import PAPER_SPACE
 
 JOB = "job_0123456789ab"
 
@@ -164,6 +169,7 @@ REPORT: dict[str, Any] = {
     },
     "error_detection": [{"uncertainty": "std", "auroc": 0.66, "aurc": 0.26}],
     "confusion": None,
+    "by_seed": [],
     "baselines": [
         {
             "name": name,
@@ -255,4 +261,74 @@ PREDICTIONS: dict[str, Any] = {
             ],
         },
     },
+}
+
+
+def _outcome(score: float, ece: float, diversity: float, seconds: float) -> Outcome:
+    part = Measures(score=score, ece=ece, diversity=diversity, disagreement=0.04)
+    return Outcome(
+        metric="accuracy",
+        val=part,
+        test=part,
+        k=16,
+        n_parameters=167184,
+        best_epoch=21,
+        epochs=37,
+        seconds=seconds,
+    )
+
+
+_OUTCOMES = [_outcome(0.861, 0.021, 0.001, 9.1), _outcome(0.866, 0.014, 0.031, 9.4)]
+SWEEP: dict[str, Any] = {
+    "job_id": JOB,
+    "status": "succeeded",
+    "n_runs": 2,
+    "counts": {"succeeded": 2},
+    "runs": [
+        [{"job_id": f"job_{i}123456789ab", "seed": 0, "status": "succeeded"}]
+        for i in range(2)
+    ],
+    "comparison": asdict(
+        compare_cells(
+            [{"sigma_init": 0.1}, {"sigma_init": 1.0}], [[each] for each in _OUTCOMES]
+        )
+    ),
+    "definitions": comparison.DEFINITIONS,
+}
+TUNE: dict[str, Any] = {
+    "job_id": JOB,
+    "status": "succeeded",
+    "metric": "accuracy",
+    "space": {"rank": asdict(PAPER_SPACE["rank"]), "lr": asdict(PAPER_SPACE["lr"])},
+    "trials": [
+        {
+            "trial": i,
+            "job_id": f"job_{i}123456789ab",
+            "status": "succeeded",
+            "is_pruned": False,
+            "settings": {"rank": rank, "lr": lr},
+            "outcome": asdict(outcome),
+        }
+        for i, (rank, lr, outcome) in enumerate(
+            zip([2, 8], [3e-4, 1e-3], _OUTCOMES, strict=True)
+        )
+    ],
+    "best": 1,
+    "best_settings": {"rank": 8, "lr": 1e-3},
+    "importances": {"lr": 0.8, "rank": 0.2},
+    "parallel_coordinates": [
+        {"name": "trial", "values": [0, 1]},
+        {"name": "rank", "values": [2, 8]},
+        {"name": "lr", "values": [3e-4, 1e-3]},
+        {"name": "score", "values": [0.861, 0.866]},
+    ],
+    "refit_job_id": "job_2123456789ab",
+    "model_id": "mdl_0123456789ab",
+}
+RANKS: dict[str, Any] = {
+    "jobs": {JOB: "adult.csv"},
+    "methods": [
+        {"method": "sigma_init=1.0", "mean_rank": 1.0, "ranks": {JOB: 1}},
+        {"method": "sigma_init=0.1", "mean_rank": 2.0, "ranks": {JOB: 2}},
+    ],
 }

@@ -21,6 +21,7 @@ from app.settings import get_settings
 TAGS = [
     {"name": "datasets", "description": "Tables that were uploaded."},
     {"name": "jobs", "description": "Training a model, and the reports on it."},
+    {"name": "sweeps", "description": "Many settings side by side, or searched."},
     {"name": "models", "description": "What jobs made: files, names, predictions."},
     {"name": "health", "description": "Whether the service lives and can work."},
 ]
@@ -79,6 +80,9 @@ _PROGRESS = {
     "best_epoch": 31,
     "best_score": 0.612,
     "eta_seconds": 4.5,
+    "seed": None,
+    "n_finished": None,
+    "n_runs": None,
 }
 _JOB = {
     "id": "job_0123456789ab",
@@ -91,6 +95,9 @@ _JOB = {
     "stopped_early": False,
     "name": "wine",
     "tags": ["first"],
+    "parent_id": None,
+    "position": None,
+    "outcome": None,
     "dataset_id": "ds_0123456789ab",
     "model_id": None,
     "config": {"kind": "train", "target": "quality", "task": "regression"},
@@ -155,6 +162,10 @@ EXAMPLES: dict[str, Any] = {
     "cancel_job": {**_JOB, "status": "cancelling"},
     "stop_job": {**_JOB, "status": "stopping"},
     "retry_job": {**_JOB, "status": "queued", "phase": None},
+    "read_sweep": examples.SWEEP,
+    "read_tune": examples.TUNE,
+    "promote": {**_JOB, "status": "queued", "phase": None},
+    "read_ranks": examples.RANKS,
     "list_models": {"data": [_SUMMARY], "next_cursor": None},
     "read_model": {
         **_SUMMARY,
@@ -259,6 +270,9 @@ LINKS: dict[str, dict[str, Any]] = {
         "diversity": _to("read_diversity", "job_id", "id", "Once it succeeded."),
         "calibration": _to("read_calibration", "job_id", "id", "Once it succeeded."),
         "report": _to("read_report", "job_id", "id", "Once it succeeded."),
+        "sweep": _to("read_sweep", "job_id", "id", "If it is a sweep."),
+        "tune": _to("read_tune", "job_id", "id", "If it is a tune job."),
+        "promote": _to("promote", "job_id", "id", "Make a model of one of its runs."),
         "delete": _to("delete_job", "job_id", "id", "Delete it, once it has ended."),
     },
     "read_job": {

@@ -262,9 +262,10 @@ class JobSettings(BaseModel):
     hyperparameters: TrainConfig = Field(default_factory=TrainConfig)
     baselines: list[BaselineName] = Field(
         default_factory=list,
-        max_length=4,
+        max_length=5,
         description="Trained after the model on the same split with the same seed and "
-        "settings, and reported beside it.",
+        "settings, and reported beside it; catboost needs its package on the "
+        "worker. Of a sweep they are further cells.",
     )
     max_runtime_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None,
@@ -308,6 +309,8 @@ class JobSettings(BaseModel):
             self.tune = self.tune or TuneSettings()
             check_space(self.tune.full_space, self.hyperparameters)
         if self.kind == "sweep":
+            if "catboost" in self.baselines:
+                raise ValueError("the baseline `catboost` goes with the kind train")
             self.sweep = self.sweep or SweepSettings()
             n_cells = count_cells(self.sweep.grids) + len(self.baselines)
             n_cells = min(n_cells, self.sweep.max_cells or n_cells)

@@ -57,6 +57,8 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(rank=16, sigma_init=2.0),
         TrainConfig(d_block=384, dropout=0.2),
         TrainConfig(d_embedding=32, weight_decay=0.01),
+        TrainConfig(k=32),
+        TrainConfig(k=32, rank=4, sigma_init=3.0, lr=2e-3),
     ],
     "churn": [
         TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),

@@ -1,90 +1,150 @@
-"""Other models on the same rows, the same split and the same seed, side by side."""
+"""Other models on the same rows, the same split and the same seeds, side by side."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from statistics import mean
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
-from lometab import metrics
-from lometab.config import BaselineName, TrainConfig
+from lometab.comparison import Spread, delta_percent
+from lometab.config import BaselineName, TrainConfig, Variant
 from lometab.data import Schema, features, target
-from lometab.ensemble import Ensemble, answer, train_ensemble
+from lometab.ensemble import Prepared
+from lometab.errors import MissingPackage
+from lometab.outcome import Outcome, measure, measure_part
 from lometab.report import Baseline
 from lometab.splits import Parts
 from lometab.tables import Table
 from lometab.train import Progress
 
 
+def check_installed(names: Sequence[BaselineName]) -> None:
+    """MissingPackage for a baseline that comes with a package of its own."""
+    if "catboost" in names and find_spec("catboost") is None:
+        raise MissingPackage(
+            "the baseline catboost needs a package that the worker does not have: "
+            "install lometab[catboost] there, or leave it out of `baselines`"
+        )
+
+
 def compare(
-    ensemble: Ensemble,
+    own: Sequence[Outcome],
+    configs: Sequence[TrainConfig],
     names: Sequence[BaselineName],
+    prepared: Prepared,
     table: Table,
     parts: Parts,
     *,
+    threads: int = 1,
     device: str = "cpu",
     on_epoch: Callable[[Progress], bool | None] | None = None,
 ) -> list[Baseline]:
     """The ensemble and each baseline on the test part; the ensemble comes first.
 
-    A baseline is trained with the settings of the ensemble, but for its variant.
+    Args:
+        own: what the ensemble came to with each seed.
+        configs: its settings, one for each seed; a baseline has the same, but for its
+            variant.
     """
-    rows = [_measure(ensemble, table, parts)]
+    first = _summarise(configs[0].variant, own)
+    rows = [first]
     for name in names:
-        config: TrainConfig = replace(ensemble.config, variant=name)
-        other = train_ensemble(
-            table,
-            ensemble.schema,
-            parts,
-            config,
-            device=device,
-            on_epoch=on_epoch,
-        )
-        rows.append(_measure(other, table, parts, reference=rows[0].score))
+        outcomes = []
+        for config in configs:
+            if name == "catboost":
+                outcome = train_catboost(
+                    prepared.schema, table, parts, config.seed, threads
+                )
+            else:
+                other = prepared.train_ensemble(
+                    replace(config, variant=name), device=device, on_epoch=on_epoch
+                )
+                outcome = measure(prepared, other)
+            outcomes.append(outcome)
+        rows.append(_summarise(name, outcomes, first))
     return rows
 
 
-def _measure(
-    ensemble: Ensemble, table: Table, parts: Parts, reference: float | None = None
+def _summarise(
+    name: Variant | BaselineName,
+    outcomes: Sequence[Outcome],
+    reference: Baseline | None = None,
 ) -> Baseline:
-    schema, rows = ensemble.schema, parts["test"]
-    x_num, x_cat = features(table, schema)
-    y = target(table, schema)[rows]
-    mean, members = answer(ensemble, x_num[rows], x_cat[rows])
-    is_regression = schema.classes is None
-    score = metrics.rmse(y, mean) if is_regression else metrics.accuracy(y, mean)
+    score = Spread.of([each.test.score for each in outcomes])
+    ece = Spread.of([each.test.ece for each in outcomes])
+    diversity = Spread.of([each.test.diversity for each in outcomes])
+    assert score is not None
+    metric = outcomes[0].metric
     return Baseline(
-        name=ensemble.config.variant,
-        k=members.shape[1],
-        n_parameters=ensemble.fit.model.n_parameters,
-        seconds=ensemble.fit.seconds,
-        n_seeds=1,
-        metric="rmse" if is_regression else "accuracy",
-        score=score,
-        std=None,
-        delta_percent=delta_percent(score, reference, is_regression),
-        ece=None if is_regression else metrics.ece(y, mean),
-        diversity=_diversity(members, schema),
+        name=name,
+        k=outcomes[0].k,
+        n_parameters=outcomes[0].n_parameters or None,
+        seconds=mean(each.seconds for each in outcomes),
+        n_seeds=len(outcomes),
+        metric=metric,
+        score=score.mean,
+        std=score.std,
+        delta_percent=None
+        if reference is None
+        else delta_percent(score.mean, reference.score, metric == "rmse"),
+        ece=ece.mean if ece else None,
+        diversity=diversity.mean if diversity else None,
     )
 
 
-def delta_percent(
-    score: float, reference: float | None, is_regression: bool
-) -> float | None:
-    """By how many percent a score is better than the reference; less is worse.
+def train_catboost(
+    schema: Schema, table: Table, parts: Parts, seed: int, threads: int
+) -> Outcome:
+    """CatBoost with its own defaults, stopped early on the validation rows."""
+    import catboost  # type: ignore[import-untyped]
 
-    >>> delta_percent(0.9, 1.0, is_regression=True)
-    10.0
-    """
-    if not reference:
-        return None
-    change = 100 * (score - reference) / abs(reference)
-    return round(-change if is_regression else change, 10)
+    x_num, x_cat = features(table, schema)
+    y = target(table, schema)
 
+    def pool(rows: Any) -> Any:
+        data = catboost.FeaturesData(
+            num_feature_data=np.ascontiguousarray(x_num[rows], np.float32)
+            if x_num.shape[1]
+            else None,
+            cat_feature_data=np.array(
+                [[text.encode() for text in row] for row in x_cat[rows]], object
+            )
+            if x_cat.shape[1]
+            else None,
+        )
+        return catboost.Pool(data, y[rows])
 
-def _diversity(members: NDArray[Any], schema: Schema) -> float | None:
-    if members.shape[1] == 1:
-        return None
-    if schema.classes is None:
-        return metrics.ambiguity(members)
-    return metrics.mean_over_pairs(metrics.pairwise_kl(members))
+    is_regression = schema.classes is None
+    kind = catboost.CatBoostRegressor if is_regression else catboost.CatBoostClassifier
+    model = kind(
+        random_seed=seed,
+        thread_count=threads,
+        verbose=False,
+        allow_writing_files=False,
+        early_stopping_rounds=50,
+    )
+    started = time.perf_counter()
+    model.fit(pool(parts["train"]), eval_set=pool(parts["val"]))
+    seconds = time.perf_counter() - started
+    variance = float(np.var(y[parts["train"]].astype(np.float64)))
+    measures = []
+    for rows in (parts["val"], parts["test"]):
+        answer = model.predict(pool(rows))
+        if schema.classes is not None:
+            # A class that is not among the training rows has no column of its own.
+            answer = np.zeros((len(rows), len(schema.classes)))
+            answer[:, model.classes_.astype(np.intp)] = model.predict_proba(pool(rows))
+        measures.append(measure_part(y[rows], answer, answer[:, None], variance))
+    return Outcome(
+        metric="rmse" if is_regression else "accuracy",
+        val=measures[0],
+        test=measures[1],
+        k=1,
+        n_parameters=0,
+        best_epoch=int(model.get_best_iteration() or 0) + 1,
+        epochs=int(model.tree_count_),
+        seconds=round(seconds, 3),
+    )

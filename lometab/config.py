@@ -11,7 +11,7 @@ from lometab.errors import ConfigError
 
 Task = Literal["regression", "binary", "multiclass"]
 Variant = Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
-BaselineName = Literal["additive", "tabm", "deep-ensemble", "mlp"]
+BaselineName = Literal["additive", "tabm", "deep-ensemble", "mlp", "catboost"]
 Preset = Literal["fast", "default", "paper"]
 
 

@@ -62,3 +62,7 @@ def suggest(name: str, names: Collection[str]) -> str:
     """` (did you mean 'x'?)` for the nearest of the known names, or nothing."""
     near = nearest(name, names)
     return f" (did you mean {near!r}?)" if near else ""
+
+
+class MissingPackage(LoMETabError):
+    """What was asked for needs a package that is not installed."""

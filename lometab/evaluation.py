@@ -453,6 +453,7 @@ def _run_report(
         error_detection=_error_detection(y, mean, members),
         confusion=confusion,
         baselines=[],
+        by_seed=[],
         training=None,
         timings={},
         versions=library_versions(),

@@ -6,6 +6,8 @@ The field names are those of the JSON; `lometab.evaluation` makes the reports.
 from dataclasses import dataclass
 from typing import Literal
 
+from lometab.outcome import Outcome
+
 Regime = Literal["collapsed", "low", "active", "excessive"]
 ClassTask = Literal["binary", "multiclass"]
 Label = str | int | bool
@@ -360,13 +362,14 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A model on the same split with the same seed, trained for comparison."""
+    """A model on the same split with the same seeds, trained for comparison."""
 
     __pydantic_config__ = _DOCUMENTED
 
-    name: Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
+    name: Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp", "catboost"]
     k: int
-    n_parameters: int
+    n_parameters: int | None
+    """Null for trees."""
     seconds: float
     """Of training one seed."""
     n_seeds: int
@@ -380,7 +383,15 @@ class Baseline:
     ece: float | None
     """Null for regression."""
     diversity: float | None
-    """Mean pairwise KL, or ambiguity; null for one member."""
+    """Mean pairwise KL, or normalised ambiguity; null for one member."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedOutcome:
+    """What the members of one seed came to by themselves."""
+
+    seed: int
+    outcome: Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,7 +421,10 @@ class RunReport:
     confusion: Confusion | None
     """Null for regression."""
     baselines: list[Baseline]
-    """If any were asked for: this model, then each of them, on the test part."""
+    """If any were asked for: this model, then each of them, on the test part; means
+    over the seeds, each by itself."""
+    by_seed: list[SeedOutcome]
+    """If there are several, or baselines."""
     training: Training | None
     timings: dict[str, float]
     """Seconds of each phase."""

@@ -31,6 +31,7 @@ from worker.lifeline import die_with_parent, watch_stdin
 if TYPE_CHECKING:  # it loads torch, which is for the process itself alone
     from lometab.config import TrainConfig
     from lometab.ensemble import Prepared
+    from lometab.splits import PartName
     from lometab.train import Checkpoint, Fit, Progress
 
 DATA = "table.parquet"
@@ -39,6 +40,7 @@ REPORTS = "reports.json"
 CHECKPOINT = "checkpoint"
 OUTCOME = "outcome.json"
 WEIGHTS = "weights"
+ALL_PARTS: "tuple[PartName, ...]" = ("train", "val", "test")
 LEFT = 3
 """The exit code after `leave`."""
 
@@ -97,11 +99,13 @@ def run(
     clock = Clock()
     import torch
 
+    from lometab.baselines import check_installed, compare
     from lometab.config import TrainConfig
     from lometab.data import Schema, features, target
     from lometab.ensemble import Ensemble, prepare
     from lometab.evaluation import evaluate
     from lometab.export import export
+    from lometab.outcome import measure
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
     from lometab.tables import ParquetTable
@@ -111,15 +115,26 @@ def run(
     schema = Schema.from_dict(spec["schema"])
     table = ParquetTable(folder / DATA)
     parts = split_rows(table, schema, Split(**spec["config"]["split"]))
-    prepared = prepare(table, schema, parts)
+    baselines = spec["config"].get("baselines", [])
+    check_installed(baselines)
+    n_seeds = spec["config"].get("n_seeds", 1)
+    is_compared = n_seeds > 1 or bool(baselines)
+    prepared = prepare(
+        table, schema, parts, ALL_PARTS if is_compared else ALL_PARTS[:2]
+    )
 
     say(phase="training")
     clock.start("training")
-    n_seeds = spec["config"].get("n_seeds", 1)
     configs = [replace(config, seed=config.seed + i) for i in range(n_seeds)]
     first, *others = Training(spec, folder, say, orders).fit_all(prepared, configs)
     ensemble = Ensemble(schema, prepared.preprocessor, config, first, tuple(others))
-    del prepared
+    outcomes = []
+    if is_compared:
+        for fit in ensemble.fits:
+            alone = Ensemble(schema, prepared.preprocessor, config, fit)
+            outcomes.append(measure(prepared, alone))
+    if not baselines:
+        del prepared
 
     say(phase="exporting")
     clock.start("exporting")
@@ -141,22 +156,27 @@ def run(
         history=[asdict(progress) for progress in ensemble.fit.history],
     )
     del x_num, x_cat, y
-    if spec["config"].get("baselines"):
-        from lometab.baselines import compare
-
+    if baselines:
         say(phase="comparing")
         clock.start("comparing")
         compared = compare(
-            ensemble,
-            spec["config"]["baselines"],
+            outcomes,
+            configs,
+            baselines,
+            prepared,
             table,
             parts,
+            threads=spec["threads"],
             device=spec["device"],
             on_epoch=lambda _: "stop" in orders,
         )
         reports["report"]["baselines"] = [asdict(each) for each in compared]
     reports["report"] |= {
         "n_parameters": ensemble.n_parameters,
+        "by_seed": [
+            {"seed": each.seed, "outcome": asdict(outcome)}
+            for each, outcome in zip(configs, outcomes, strict=False)
+        ],
         "training": {
             "best_epoch": ensemble.fit.best_epoch,
             "best_score": ensemble.fit.best_score,
@@ -165,11 +185,7 @@ def run(
             "stopped_early": any(fit.stopped_early for fit in ensemble.fits),
         },
         "timings": clock.stop(),
-        "seeds": {
-            "split": spec["config"]["split"]["seed"],
-            "training": config.seed,
-            "n_seeds": n_seeds,
-        },
+        "seeds": {"split": spec["config"]["split"]["seed"], "training": config.seed},
     }
     text = json.dumps(reports, allow_nan=False)
     (folder / REPORTS).write_text(text, encoding="utf-8")
@@ -191,7 +207,7 @@ class Bench:
         schema = Schema.from_dict(spec["schema"])
         table = ParquetTable(folder / DATA)
         parts = split_rows(table, schema, Split(**spec["config"]["split"]))
-        self.prepared = prepare(table, schema, parts, ("train", "val", "test"))
+        self.prepared = prepare(table, schema, parts, ALL_PARTS)
 
     def run(
         self, spec: dict[str, Any], say: Callable[..., None], orders: set[str]
@@ -310,7 +326,12 @@ class Clock:
 
 
 def failure_code(error: BaseException) -> str:
-    from lometab.errors import DataError, ExportMismatch, TrainingDiverged
+    from lometab.errors import (
+        DataError,
+        ExportMismatch,
+        MissingPackage,
+        TrainingDiverged,
+    )
 
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return "out_of_memory"
@@ -320,6 +341,7 @@ def failure_code(error: BaseException) -> str:
         DataError: "bad_data",
         TrainingDiverged: "diverged",
         ExportMismatch: "export_mismatch",
+        MissingPackage: "missing_package",
     }
     return next((c for kind, c in codes.items() if isinstance(error, kind)), "internal")
 

@@ -120,22 +120,31 @@ def test_reports_fit_their_types(
 
 
 def test_baselines_stand_beside_the_model(client: TestClient, scratch: Path) -> None:
-    names = ["tabm", "mlp", "tabm"]
+    names = ["tabm", "mlp", "tabm", "catboost"]
     config = {"target": "label", "columns": {"y": "ignore"}, "baselines": names}
-    post(client, TABLE, {**config, "hyperparameters": TINY})
+    post(client, TABLE, {**config, "hyperparameters": TINY, "n_seeds": 2})
     with db.writing() as session:
         claimed = jobs.claim(session, queue="cpu", owner="me", lease_seconds=60)
-        assert claimed is not None and claimed.config["baselines"] == ["tabm", "mlp"]
+        assert claimed is not None
+        assert claimed.config["baselines"] == ["tabm", "mlp", "catboost"]
         finish(session, claimed, scratch)
     body = client.get(f"/jobs/{claimed.id}/report").json()
     TYPES["report"].validate_python(body)
     own, *others = body["baselines"]
-    assert [each["name"] for each in body["baselines"]] == ["lometab", "tabm", "mlp"]
-    assert own["score"] == body["scores"]["test"]["ensemble"]["accuracy"]
+    assert [each["name"] for each in others] == ["tabm", "mlp", "catboost"]
     assert own["delta_percent"] is None and others[1]["diversity"] is None
+    for each in body["baselines"]:
+        assert each["n_seeds"] == 2 and each["std"] is not None
     for other in others:
         change = 100 * (other["score"] / own["score"] - 1)
         assert other["delta_percent"] == pytest.approx(change)
+    assert others[2]["score"] > 0.8 and others[2]["n_parameters"] is None
+    # Both seeds are members of one model, and each is measured by itself.
+    assert (body["k"], own["k"]) == (2 * TINY["k"], TINY["k"])
+    alone = [each["outcome"]["test"]["score"] for each in body["by_seed"]]
+    assert [each["seed"] for each in body["by_seed"]] == [0, 1]
+    assert own["score"] == pytest.approx(sum(alone) / 2)
+    assert body["n_parameters"] == 2 * own["n_parameters"]
     assert body["timings"]["comparing"] > 0
 
 

@@ -106,6 +106,25 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+# Several seeds
+
+
+@pytest.mark.parametrize("n_classes", [None, 2, 3])
+def test_members_of_several_seeds_are_one_file(n_classes: int | None) -> None:
+    x_num, x_cat = make_rows(np.random.default_rng(0), 50, "missing")
+    one = make_ensemble(x_num, x_cat, n_classes=n_classes)
+    two = make_ensemble(x_num, x_cat, n_classes=n_classes)
+    both = replace(one, other_seeds=(two.fit,))
+    content = to_onnx(both)
+    check_onnx(both, content, x_num, x_cat)
+    mean, members = Predictor(content).run(x_num, x_cat)
+    parts = [Predictor(to_onnx(each)).run(x_num, x_cat)[1] for each in (one, two)]
+    assert members.shape[1] == both.k == 2 * SMALL.k
+    np.testing.assert_allclose(members, np.concatenate(parts, axis=1), atol=1e-5)
+    np.testing.assert_allclose(mean, members.mean(1), atol=1e-5)
+    assert both.n_parameters == 2 * one.n_parameters
+
+
 # Parity
 
 

@@ -442,6 +442,17 @@ def interrupt_after(
     return Checkpoint.load(directory)
 
 
+def test_a_finished_run_is_given_again_without_training(tmp_path) -> None:
+    whole = run("regression")
+    whole.to_checkpoint(whole.model.config).save(tmp_path)
+    checkpoint = Checkpoint.load(tmp_path)
+    assert checkpoint.is_finished
+    epochs: list[Progress] = []
+    again = run("regression", resume=checkpoint, on_epoch=epochs.append)
+    assert_same(again, whole)
+    assert epochs == [] and not again.model.training
+
+
 @pytest.mark.parametrize("share_batches", [True, False])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_resumed_run_is_bit_identical(task, share_batches, tmp_path) -> None:

@@ -1,0 +1,203 @@
+"""Cells side by side, against slow loops; ranks as the paper has them."""
+
+from dataclasses import asdict, replace
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lometab.comparison import compare_cells, delta_percent, rank_methods
+from lometab.config import TrainConfig
+from lometab.data import features, infer_schema, target
+from lometab.ensemble import answer, prepare
+from lometab.errors import ConfigError
+from lometab.metrics import ece, mean_over_pairs, pairwise_disagreement, pairwise_kl
+from lometab.outcome import Measures, Outcome, measure
+from lometab.space import (
+    PAPER_GRID,
+    PAPER_SPACE,
+    Choice,
+    Range,
+    check_space,
+    count_cells,
+    expand_grid,
+)
+from lometab.splits import Split, split_rows
+
+BASE = TrainConfig()
+
+
+def outcome(
+    score: float,
+    ece: float | None = 0.1,
+    diversity: float | None = 0.01,
+    metric: Any = "accuracy",
+) -> Outcome:
+    part = Measures(score=score, ece=ece, diversity=diversity, disagreement=None)
+    return Outcome(
+        metric=metric,
+        val=part,
+        test=part,
+        k=2,
+        n_parameters=10,
+        best_epoch=1,
+        epochs=2,
+        seconds=1.0,
+    )
+
+
+# Comparison
+
+
+def test_means_deviations_and_the_reference() -> None:
+    runs = [[outcome(0.8), outcome(0.9)], [outcome(0.5)], []]
+    compared = compare_cells([{"rank": r} for r in (1, 2, 4)], runs, reference=1)
+    first, second, third = compared.cells
+    assert first.test.score is not None and second.test.score is not None
+    assert first.test.score.mean == pytest.approx(mean([0.8, 0.9]))
+    assert first.test.score.std == pytest.approx(stdev([0.8, 0.9]))
+    assert second.test.score.std is None
+    assert first.delta_percent == pytest.approx(70)
+    assert second.delta_percent == 0 and third.delta_percent is None
+    assert (third.n_seeds, third.regime, third.test.score) == (0, None, None)
+    assert compared.best_score == 0
+    assert compare_cells([{}], [[]]).metric is None
+
+
+def test_regression_wants_less() -> None:
+    runs = [[outcome(s, None, 0.01, "rmse")] for s in (2.0, 1.0)]
+    compared = compare_cells([{"k": 2}, {"k": 4}], runs, reference=0)
+    assert (compared.best_score, compared.best_calibration) == (1, None)
+    assert compared.cells[1].delta_percent == 50
+    assert delta_percent(1.0, None, is_regression=True) is None
+
+
+NUMBERS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8))
+def test_pareto_is_what_nobody_beats(points: list[tuple[float, float, float]]) -> None:
+    runs = [[outcome(*point)] for point in points]
+    compared = compare_cells([{} for _ in points], runs)
+    expected = []
+    for i, (score, error, diversity) in enumerate(points):
+        is_beaten = False
+        for s, e, d in points:
+            if s >= score and e <= error and d >= diversity:
+                is_beaten |= s > score or e < error or d > diversity
+        if not is_beaten:
+            expected.append(i)
+    assert compared.pareto == expected
+    assert compared.best_score == max(range(len(points)), key=lambda i: points[i][0])
+
+
+def test_where_members_collapse_is_named() -> None:
+    settings = [{"rank": r, "sigma_init": s} for r in (1, 4) for s in (0.1, 0.3, 1.0)]
+    diversities = [0.001, 0.001, 0.001, 0.001, 0.05, 0.05]
+    runs = [[outcome(0.5, 0.1, each)] for each in diversities]
+    (by_rank, by_sigma) = compare_cells(settings, runs).collapsed
+    assert asdict(by_rank) == {"setting": "rank", "values": [1], "cells": [0, 1, 2]}
+    assert (by_sigma.setting, by_sigma.values) == ("sigma_init", [0.1])
+    assert by_sigma.cells == [0, 3]
+
+
+def test_ranks_with_ties_by_name() -> None:
+    scores = {
+        "adult": {"tabm": 0.87, "lometab": 0.87, "mlp": 0.85, "only-here": 0.9},
+        "california": {"tabm": 0.44, "lometab": 0.45, "mlp": 0.49},
+    }
+    ranked = rank_methods(scores, {"adult": False, "california": True})
+    assert [(each.method, each.mean_rank) for each in ranked] == [
+        ("lometab", 1.5),
+        ("tabm", 1.5),
+        ("mlp", 3),
+    ]
+    assert ranked[0].ranks == {"adult": 1, "california": 2}
+
+
+# Outcomes
+
+
+def test_an_outcome_is_what_its_answers_say() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    texts = {
+        "x": [f"{v:.6f}" for v in x],
+        "z": [f"{v:.6f}" for v in rng.normal(size=200)],
+        "y": ["yes" if v > 0 else "no" for v in x + rng.normal(size=200)],
+    }
+    table = {name: np.array(cells, dtype=object) for name, cells in texts.items()}
+    schema = infer_schema(table, target="y")
+    parts = split_rows(table, schema, Split())
+    config = TrainConfig(k=3, d_block=8, n_bins=4, d_embedding=4, max_epochs=2)
+    prepared = prepare(table, schema, parts, ("train", "val", "test"))
+    ensemble = prepared.train_ensemble(config)
+    found = measure(prepared, ensemble)
+    x_num, x_cat = features(table, schema)
+    y, rows = target(table, schema), parts["test"]
+    mean_, members = answer(ensemble, x_num[rows], x_cat[rows])
+    assert found.test.score == (mean_.argmax(1) == y[rows]).mean()
+    assert found.test.ece == pytest.approx(ece(y[rows], mean_))
+    kl = mean_over_pairs(pairwise_kl(members))
+    assert found.test.diversity == pytest.approx(kl)
+    share = mean_over_pairs(pairwise_disagreement(members))
+    assert found.test.disagreement == pytest.approx(share)
+    assert found.val.score == pytest.approx(ensemble.fit.best_score)
+    assert Outcome.from_dict(asdict(found)) == found
+
+
+# Grids and spaces
+
+
+def test_the_papers_grid_and_space_are_allowed() -> None:
+    cells = expand_grid([PAPER_GRID], BASE)
+    assert len(cells) == count_cells([PAPER_GRID]) == 30
+    assert cells[0] == {"rank": 1, "sigma_init": 0.1}
+    check_space(PAPER_SPACE, BASE)
+
+
+def test_cells_are_there_once_and_as_many_as_wanted() -> None:
+    grids = [{"rank": [1, 2]}, {"rank": [2, 1.0 * 4]}, {"variant": ["tabm"]}]
+    with pytest.raises(ConfigError, match="rank must be a whole number"):
+        expand_grid(grids, BASE)
+    grids[1] = {"rank": [2, 4]}
+    cells = expand_grid(grids, BASE)
+    assert cells == [{"rank": 1}, {"rank": 2}, {"rank": 4}, {"variant": "tabm"}]
+    few = expand_grid(grids, BASE, max_cells=2)
+    assert len(few) == 2 and few == expand_grid(grids, BASE, max_cells=2)
+    assert all(cell in cells for cell in few)
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"rnak": [1]}, "did you mean rank"),
+        ({"seed": [1, 2]}, "how many `seeds`"),
+        ({"rank": []}, "no value for rank"),
+        ({"rank": [0]}, "rank must be at least 1"),
+        ({"variant": ["catboost"]}, "variant must be one of"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused(grid: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        expand_grid([grid], BASE)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"lr": Range(0.0, 1e-3, log=True)}, "low end above 0"),
+        ({"lr": Range(1e-2, 1e-3)}, "above its high end"),
+        ({"d_block": Range(64, 128, step=0.5)}, "whole number"),
+        ({"d_block": Range(64, 128, step=-16)}, "step of d_block"),
+        ({"dropout": Range(0.0, 1.5)}, "dropout must be"),
+        ({"k": Choice([])}, "no value for k"),
+        ({"depth": Choice([1])}, "no setting that can be varied"),
+    ],
+)
+def test_a_space_that_cannot_be_is_refused(space: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_space(space, replace(BASE))
