@@ -52,6 +52,15 @@ class Runs:
         self._runs.append(json.loads(json.dumps(run)))
         return run["result"]
 
+    def put(self, key: Mapping[str, Any], result: dict[str, Any]) -> None:
+        """Store a result in place of an earlier one with this key."""
+        wanted = json.loads(json.dumps(key))
+        kept = [run for run in self._runs if run["key"] != wanted]
+        self._runs = [*kept, json.loads(json.dumps({"key": key, "result": result}))]
+        RESULTS.mkdir(exist_ok=True)
+        lines = [json.dumps(run) + "\n" for run in self._runs]
+        self.path.write_text("".join(lines))
+
 
 def settings(config: TrainConfig) -> dict[str, Any]:
     """What tells the config from the defaults, and what tells LoMETab runs apart."""

@@ -173,7 +173,7 @@ def _varied(job: Job, names: list[str]) -> dict[str, Any]:
     status_code=202,
     response_model=JobRead,
     summary="Make a model of a cell or a trial",
-    responses=problems(404, 409, 422),
+    responses=problems(400, 404, 409, 422),
 )
 def promote(
     job: ChangedJobDep, session: SessionDep, request: PromoteRequest
