@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs
-from app.models import FINISHED, PARENTS, Job, TrainedModel, new_id
+from app.models import FINISHED, PARENTS, Event, Job, TrainedModel, new_id
 from lometab.outcome import Outcome, best
 
 HOLDER = "its children"
@@ -61,14 +61,16 @@ def follow(session: Session, child: Job) -> Job | None:
     if parent is None or row is None or row.status not in FINISHED:
         session.commit()
         return None
-    happening = {"position": child.position, "job_id": child.id, "status": row.status}
     progress = _count_progress(session, parent, row.outcome)
-    jobs.move_all(
-        session, [Job.id == parent.id], ("child", happening), progress=progress
-    )
+    happening = _tell(child.id, child.position, row.status)
+    jobs.move_all(session, [Job.id == parent.id], happening, progress=progress)
     made = _settle(session, parent)
     session.commit()
     return made
+
+
+def _tell(job_id: str, position: int | None, status: str) -> jobs.Happening:
+    return "child", {"position": position, "job_id": job_id, "status": status}
 
 
 def look_after(session: Session) -> list[Job]:
@@ -162,6 +164,7 @@ def _settle(session: Session, parent: Job) -> Job | None:
     elif not n_succeeded:
         status, error = "failed", _explain_failure(session, parent.id)
         about = error
+    _tell_rest(session, parent)
     jobs.move_all(
         session,
         [Job.id == parent.id],
@@ -173,6 +176,20 @@ def _settle(session: Session, parent: Job) -> Job | None:
         finished_at=db.now(session),
     )
     return None
+
+
+def _tell_rest(session: Session, parent: Job) -> None:
+    """Of children whose worker comes too late to tell, or died before it could."""
+    told = session.scalars(
+        sa.select(Event.data).where(Event.job_id == parent.id, Event.type == "child")
+    )
+    known = {data["job_id"] for data in told}
+    rows = session.execute(
+        sa.select(Job.id, Job.position, Job.status).where(Job.parent_id == parent.id)
+    ).all()
+    for row in rows:
+        if row.id not in known:
+            jobs.move_all(session, [Job.id == parent.id], _tell(*row))
 
 
 def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
@@ -197,6 +214,7 @@ def find_winner(session: Session, parent_id: str) -> Job | None:
         sa.select(Job)
         .where(Job.parent_id == parent_id, Job.status == "succeeded")
         .order_by(Job.position)
+        .execution_options(populate_existing=True)
     ).all()
     outcomes = [Outcome.from_dict(t.outcome) if t.outcome else None for t in trials]
     ended = [
@@ -325,11 +343,13 @@ def is_worth_keeping(session: Session, child: Job, outcome: Outcome) -> bool:
 def drop_weights(session: Session, child: Job) -> None:
     """Forget the weights of children that are no longer among the best."""
     kept = session.scalars(
-        sa.select(Job).where(
+        sa.select(Job)
+        .where(
             Job.parent_id == child.parent_id,
             Job.status == "succeeded",
             Job.checkpoint_sha256.is_not(None),
         )
+        .execution_options(populate_existing=True)
     ).all()
     for each in kept:
         assert each.outcome is not None

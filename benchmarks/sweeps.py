@@ -33,6 +33,7 @@ from tables import DATA, KINDS, load
 from app.auth import SCOPES, create_key
 from app.db import make_engine, migrate
 from lometab.space import PAPER_SPACE, Choice
+from lometab.tables import Table
 from tests.servers import Postgres, Redis, wait_until
 
 matplotlib.use("Agg")
@@ -182,10 +183,20 @@ def sample(name: str, n_rows: int) -> bytes:
             for members in (np.flatnonzero(data.y == c) for c in np.unique(data.y))
         ]
     )
-    names = [column for column in data.table if column != "part"]
+    columns = read_texts(data.table)
+    columns.pop("part")
     return write_csv(
-        {c: ["" if v is None else str(v) for v in data.table[c][rows]] for c in names}
+        {name: [cells[i] for i in rows] for name, cells in columns.items()}
     )
+
+
+def read_texts(rows: Table) -> dict[str, list[str]]:
+    """All cells of a table as they would stand in a CSV."""
+    columns = {name: [*cells] for name, cells in rows.items()}
+    return {
+        name: [str(cell.as_py() if hasattr(cell, "as_py") else cell) for cell in cells]
+        for name, cells in columns.items()
+    }
 
 
 # ----------------------------------------------------------------------------
@@ -255,8 +266,7 @@ def run_scaling(field: Field) -> dict[str, Any]:
 def run_tune(field: Field) -> dict[str, Any]:
     """Fifteen trials on churn, the winner refitted, beside the default preset."""
     data = load("churn")
-    columns = {c: [str(v) for v in cells] for c, cells in data.table.items()}
-    content = write_csv(columns)
+    content = write_csv(read_texts(data.table))
     common = {
         "target": "Exited",
         "columns": KINDS["churn"],

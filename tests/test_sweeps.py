@@ -14,6 +14,11 @@ from tests.test_end_to_end import TINY, post_job, wait_for_end
 
 pytestmark = pytest.mark.slow
 
+# What the databases do differently is in tests/app/test_sweeps.py: one scenario here
+# takes half a minute, so each has one stack.
+ON_POSTGRES = pytest.mark.parametrize("stack", ["production"], indirect=True)
+ON_SQLITE = pytest.mark.parametrize("stack", ["embedded"], indirect=True)
+
 TABLE = make_csv(300)
 GRID = {"rank": [1, 2], "sigma_init": [0.1, 1.0, 2.0]}
 
@@ -25,6 +30,7 @@ def read_sweep(service: Service, job_id: str) -> dict[str, Any]:
     return sweep
 
 
+@ON_POSTGRES
 def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     long = {**TINY, "max_epochs": 12, "patience": None}
     job = post_job(
@@ -113,6 +119,7 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     assert stack.query("SELECT count(*) FROM jobs") == [(1,)]
 
 
+@ON_SQLITE
 def test_cancel_stop_and_retry_a_sweep(service: Service, stack: Stack) -> None:
     endless = {**TINY, "max_epochs": 10_000, "patience": None}
     job = post_job(
@@ -158,6 +165,7 @@ def test_cancel_stop_and_retry_a_sweep(service: Service, stack: Stack) -> None:
     assert counts == {"succeeded": 1, "cancelled": 2}
 
 
+@ON_SQLITE
 def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
     space = {
         "k": {"values": [2, 4]},

@@ -57,11 +57,9 @@ def make_job(session: Session, **values: Any) -> Job:
         id=new_id("job"),
         workspace_id="default",
         dataset_id=dataset.id,
-        kind="train",
-        config={},
         schema={},
         estimate={},
-        **{"queue": "cpu", **values},
+        **{"kind": "train", "config": {}, "queue": "cpu", **values},
     )
     jobs.add(session, job)
     session.commit()

@@ -1,0 +1,336 @@
+"""Parents and their children, on both databases: cascades, ends, promotion."""
+
+import json
+import threading
+from dataclasses import asdict
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
+
+from app import db, jobs, sweeps
+from app.models import Event, Job
+from app.planning import read_cells
+from tests.app.test_jobs import CLAIM, expire, make_job, read, session
+from tests.app.test_jobs_routes import check_problem
+from tests.conftest import make_csv
+from tests.lometab.test_comparison import outcome
+
+__all__ = ["session"]
+
+TABLE = make_csv(120)
+SMALL = {"k": 2, "n_blocks": 1, "d_block": 8, "n_bins": 4, "d_embedding": 4}
+DONE: dict[str, Any] = {"progress": {}, "weights_sha256": None}
+
+
+def make_family(
+    session: Session, n_children: int = 3, **values: Any
+) -> tuple[Job, list[Job]]:
+    parent = make_job(session, **{"kind": "sweep", "progress": {}, **values})
+    children = [
+        make_job(session, parent_id=parent.id, position=i, config={"is_cell": True})
+        for i in range(n_children)
+    ]
+    return parent, children
+
+
+def claim(session: Session) -> Job:
+    job = jobs.claim(session, **CLAIM)
+    assert job is not None
+    if job.parent_id is not None:
+        sweeps.begin(session, job.parent_id)
+    return job
+
+
+def finish(session: Session, job: Job, score: float = 0.5, **more: Any) -> Job | None:
+    state = {**asdict(outcome(score)), **more}
+    assert jobs.finish_cell(session, job, outcome=state, **DONE)
+    return sweeps.follow(session, job)
+
+
+def types(session: Session, job: Job) -> list[str]:
+    rows = session.scalars(
+        sa.select(Event.type).where(Event.job_id == job.id).order_by(Event.seq)
+    )
+    return [*rows]
+
+
+# The state machine
+
+
+def test_a_sweep_begins_with_its_first_cell_and_ends_with_its_last(
+    session: Session,
+) -> None:
+    parent, children = make_family(session)
+    assert jobs.count_queued(session, "cpu") == 3  # the parent is nobody's work
+    for i, child in enumerate(children):
+        claimed = claim(session)
+        assert claimed.id == child.id
+        assert read(session, parent).status == "running"
+        assert finish(session, claimed, score=i / 10) is None
+    ended = read(session, parent)
+    assert (ended.status, ended.lease_owner) == ("succeeded", None)
+    assert ended.progress["n_finished"] == 3
+    assert ended.progress["best_score"] == 0.2
+    assert types(session, parent) == [
+        *("queued", "running", "child", "child", "child", "succeeded")
+    ]
+
+
+def test_plain_jobs_come_before_cells(session: Session) -> None:
+    make_family(session)
+    plain = make_job(session)
+    assert claim(session).id == plain.id
+
+
+def test_a_patrol_ends_what_nobody_told(session: Session) -> None:
+    parent, children = make_family(session, 2)
+    for _ in children:
+        claimed = claim(session)
+        jobs.finish_cell(session, claimed, outcome=asdict(outcome(0.5)), **DONE)
+    assert read(session, parent).status == "running"  # the workers died before follow
+    assert sweeps.look_after(session) == []
+    assert read(session, parent).status == "succeeded"
+
+
+def test_a_sweep_without_success_fails_and_can_be_retried(session: Session) -> None:
+    parent, children = make_family(session, 2)
+    for _ in children:
+        claimed = claim(session)
+        jobs.fail(session, claimed, {"code": "diverged", "detail": "too fast"})
+        sweeps.follow(session, claimed)
+    failed = read(session, parent)
+    assert failed.status == "failed" and failed.error is not None
+    assert failed.error["code"] == "no_success"
+    assert "too fast" in failed.error["detail"]
+    assert sweeps.retry(session, parent)
+    assert read(session, parent).status == "queued"
+    assert {read(session, child).status for child in children} == {"queued"}
+    finish(session, claim(session))
+    finish(session, claim(session))
+    assert read(session, parent).status == "succeeded"
+
+
+def test_cancel_reaches_all_and_a_lost_worker_too(session: Session) -> None:
+    parent, children = make_family(session)
+    held = claim(session)
+    assert sweeps.cancel(session, parent)
+    statuses = [read(session, child).status for child in children]
+    assert statuses == ["cancelling", "cancelled", "cancelled"]
+    assert read(session, parent).status == "cancelling"
+    assert not sweeps.cancel(session, parent)
+    expire(session, held)
+    jobs.requeue_stalled(session, max_attempts=3)
+    sweeps.look_after(session)
+    assert read(session, parent).status == "cancelled"
+
+
+def test_a_cell_that_slips_through_is_caught_by_the_patrol(session: Session) -> None:
+    """It was taken back from a lost worker while the sweep was being cancelled."""
+    parent, children = make_family(session, 2)
+    held = claim(session)
+    sweeps.cancel(session, parent)
+    session.execute(
+        sa.update(Job)
+        .where(Job.id == held.id)
+        .values(status="queued", lease_owner=None, lease_expires_at=None)
+    )
+    session.commit()
+    sweeps.look_after(session)
+    assert read(session, children[0]).status == "cancelled"
+    assert read(session, parent).status == "cancelled"
+
+
+@pytest.mark.parametrize("is_timed", [False, True])
+def test_stop_keeps_what_there_is(session: Session, is_timed: bool) -> None:
+    config = {"max_runtime_seconds": 1 if is_timed else None}
+    parent, children = make_family(session, config=config)
+    held = claim(session)
+    if is_timed:
+        begun = sa.update(Job).where(Job.id == parent.id)
+        long_ago = parent.created_at.replace(year=2020)
+        session.execute(begun.values(started_at=long_ago))
+        session.commit()
+        sweeps.look_after(session)
+    else:
+        assert sweeps.stop(session, parent)
+    statuses = [read(session, child).status for child in children]
+    assert statuses == ["stopping", "cancelled", "cancelled"]
+    finish(session, held)
+    assert read(session, parent).status == "succeeded"
+
+
+def test_weights_of_the_best_are_kept(session: Session) -> None:
+    from app import blobs
+
+    _, children = make_family(session, 6)
+    for i, score in enumerate([0.1, 0.5, 0.3, 0.2, 0.6, 0.4]):
+        claimed = claim(session)
+        kept = None
+        if sweeps.is_worth_keeping(session, claimed, outcome(score)):
+            kept = blobs.store_bytes("default", f"weights {i}".encode())
+        state = asdict(outcome(score))
+        jobs.finish_cell(
+            session, claimed, outcome=state, progress={}, weights_sha256=kept
+        )
+        sweeps.drop_weights(session, claimed)
+    found = [read(session, child).checkpoint_sha256 is not None for child in children]
+    assert found == [False, True, False, False, True, True]
+    n_blobs = session.scalar(sa.text("SELECT count(*) FROM blobs"))
+    assert n_blobs == 4  # the table, and three
+
+
+def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
+    config = {"tune": {"n_trials": 2, "seeds": 3}}
+    parent, children = make_family(session, 2, kind="tune", config=config)
+    trial: dict[str, Any] = {"is_cell": True, "hyperparameters": {"max_epochs": 3}}
+    session.execute(
+        sa.update(Job).where(Job.parent_id == parent.id).values(config=trial)
+    )
+    session.commit()
+    finish(session, claim(session), score=0.9, is_pruned=True)
+    made = finish(session, claim(session), score=0.5)
+    assert made is not None and made.position == 2
+    assert made.config == {"hyperparameters": {"max_epochs": 3}, "n_seeds": 3}
+    assert sweeps.look_after(session) == []
+    assert read(session, parent).phase == "refitting"
+    refit = claim(session)
+    jobs.fail(session, refit, {"code": "diverged", "detail": "no"})
+    sweeps.follow(session, refit)
+    assert read(session, parent).status == "failed"
+    assert sweeps.find_winner(session, parent.id).id == children[1].id  # type: ignore[union-attr]
+
+
+def test_two_that_end_at_once_end_the_sweep_once(engine: sa.Engine) -> None:
+    with db.writing() as session:
+        parent, children = make_family(session, 8)
+        held = [claim(session) for _ in children]
+
+    def end(job: Job) -> None:
+        with db.writing() as session:
+            finish(session, job)
+
+    threads = [threading.Thread(target=end, args=[job]) for job in held]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with db.writing() as session:
+        assert read(session, parent).status == "succeeded"
+        assert types(session, parent).count("succeeded") == 1
+        assert types(session, parent).count("child") == 8
+
+
+# The API
+
+
+def post(client: TestClient, status: int = 202, **config: Any) -> dict[str, Any]:
+    config = {"target": "y", "hyperparameters": SMALL, **config}
+    response = client.post(
+        "/jobs",
+        files={"file": ("t.csv", TABLE)},
+        data={
+            "config": json.dumps({"target": "y", "hyperparameters": SMALL, **config})
+        },
+    )
+    assert response.status_code == status, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def test_a_sweep_as_the_api_shows_it(client: TestClient) -> None:
+    job = post(client, kind="sweep", sweep={"seeds": 2}, baselines=["tabm"])
+    assert job["progress"]["n_runs"] == 62  # the paper's grid and one more, twice
+    assert job["links"]["sweep"] == f"/jobs/{job['id']}/sweep"
+    assert len(read_cells(job["config"])) == 31
+    sweep = client.get(job["links"]["sweep"]).json()
+    assert (sweep["status"], sweep["counts"]) == ("queued", {"queued": 62})
+    assert [run["seed"] for run in sweep["runs"][30]] == [0, 1]
+    assert sweep["comparison"]["metric"] is None
+    children = client.get(f"{job['links']['children']}&limit=100").json()["data"]
+    assert len(children) == 62
+    by_position = {each["position"]: each for each in children}
+    settings = by_position[31 + 1]["config"]["hyperparameters"]
+    assert (settings["rank"], settings["sigma_init"], settings["seed"]) == (1, 0.3, 1)
+    assert by_position[30]["config"]["hyperparameters"]["variant"] == "tabm"
+    assert [each["id"] for each in client.get("/jobs").json()["data"]] == [job["id"]]
+    assert client.get("/jobs?kind=sweep").json()["data"][0]["id"] == job["id"]
+    wrong = client.get(f"/jobs/{job['id']}/tune")
+    assert check_problem(wrong, 409)["code"] == "wrong_job_kind"
+    assert client.post(f"/jobs/{job['id']}/cancel").json()["status"] == "cancelled"
+    assert client.delete(f"/jobs/{job['id']}").status_code == 204
+    assert client.get(children[0]["links"]["self"]).status_code == 404
+
+
+def test_a_tune_job_as_the_api_shows_it(client: TestClient) -> None:
+    space = {"k": None, "rank": {"values": [3]}}
+    job = post(client, kind="tune", tune={"n_trials": 2, "space": space})
+    tune = client.get(job["links"]["tune"]).json()
+    assert "k" not in tune["space"]
+    assert tune["space"]["rank"] == {"values": [3]}
+    assert tune["space"]["d_block"]["high"] == 1024
+    assert [each["settings"] for each in tune["trials"]] == [None, None]
+    assert (tune["best"], tune["importances"], tune["model_id"]) == (None, {}, None)
+    refused = client.post(f"/jobs/{job['id']}/promote", json={"trial": 0})
+    assert check_problem(refused, 409)["code"] == "wrong_job_status"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"kind": "sweep", "sweep": {"grid": {"rnak": [1]}}}, "did you mean rank"),
+        ({"kind": "sweep", "sweep": {"grid": {"rank": [0]}}}, "rank must be at least"),
+        ({"kind": "sweep", "sweep": {"gird": {}}}, "did you mean 'grid'"),
+        ({"kind": "sweep", "sweep": {"seeds": 100}, "n_seeds": 2}, "`seeds`"),
+        (
+            {"kind": "sweep", "sweep": {"grid": {"lr": [i / 999 for i in range(999)]}}},
+            "lr must be above 0",
+        ),
+        (
+            {"kind": "sweep", "sweep": {"grid": {"rank": [1, 2] * 400}, "seeds": 10}},
+            "5000 runs are allowed",
+        ),
+        (
+            {"kind": "sweep", "sweep": {"reference": {"rank": 3}}},
+            "none of the cells",
+        ),
+        ({"sweep": {}}, "`sweep` goes with kind 'sweep'"),
+        ({"kind": "tune", "tune": {"space": {"lr": {"low": 0}}}}, "high"),
+        (
+            {"kind": "tune", "tune": {"space": {"lr": {"low": -1, "high": 1}}}},
+            "lr must be above 0",
+        ),
+        ({"kind": "tune", "baselines": ["mlp"]}, "`baselines`"),
+        ({"kind": "sweep", "baselines": ["catboost"]}, "`catboost`"),
+        ({"n_seeds": 0}, "n_seeds"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(
+    client: TestClient, config: dict[str, Any], words: str
+) -> None:
+    assert words in post(client, 422, **config)["detail"]
+
+
+def test_promoting(client: TestClient) -> None:
+    job = post(client, kind="sweep", sweep={"grid": {"rank": [1, 2]}})
+
+    def promote(**body: Any) -> httpx.Response:
+        response: httpx.Response = client.post(f"/jobs/{job['id']}/promote", json=body)
+        return response
+
+    for body, words in (
+        ({}, "say which cell"),
+        ({"trial": 0}, "say which cell"),
+        ({"cell": 2}, "they are 0 to 1"),
+        ({"cell": -1}, "greater than or equal"),
+    ):
+        assert words in check_problem(promote(**body), 422)["detail"]
+    made = promote(cell=1, n_seeds=2, name="second").json()
+    assert (made["kind"], made["parent_id"], made["name"]) == ("train", None, "second")
+    assert made["config"]["hyperparameters"]["rank"] == 2
+    assert made["config"]["n_seeds"] == 2 and "is_cell" not in made["config"]
+    again = client.post(f"/jobs/{made['id']}/promote", json={"cell": 0})
+    assert check_problem(again, 409)["code"] == "wrong_job_kind"
