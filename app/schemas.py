@@ -386,8 +386,8 @@ class EventRead(BaseModel):
     seq: int = Field(description="Counted from 1, without a gap.")
     type: str = Field(
         description="queued, warning, running, phase, epoch, checkpoint, resumed, "
-        "released, "
-        "lost, stopping, cancelling, succeeded, failed or cancelled."
+        "released, lost, stopping, cancelling, succeeded, failed or cancelled; of a "
+        "sweep or tune job also child (a run has ended) and refitting."
     )
     data: dict[str, Any]
     created_at: dt.datetime

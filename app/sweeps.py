@@ -148,20 +148,19 @@ def _settle(session: Session, parent: Job) -> Job | None:
     counts = count_children(session, parent.id)
     if counts.keys() - set(FINISHED):
         return None
-    is_tune = parent.kind == "tune"
-    if is_tune and parent.status != "cancelling" and parent.phase != "refitting":
-        winner = find_winner(session, parent.id)
-        if winner is not None:
-            return _refit(session, parent, winner)
-    n_succeeded = counts.get("succeeded", 0)
-    if is_tune and parent.phase == "refitting":
-        last = parent.config["tune"]["n_trials"]
-        n_succeeded = int(_child_at(session, parent.id, last).status == "succeeded")
+    has_succeeded = counts.get("succeeded", 0) > 0
+    if parent.kind == "tune":
+        refit = find_refit(session, parent)
+        if refit is None and parent.status != "cancelling":
+            winner = find_winner(session, parent.id)
+            if winner is not None:
+                return _refit(session, parent, winner)
+        has_succeeded = refit is not None and refit.status == "succeeded"
     status, about = "succeeded", {}
     error: dict[str, Any] | None = None
     if parent.status == "cancelling":
         status = "cancelled"
-    elif not n_succeeded:
+    elif not has_succeeded:
         status, error = "failed", _explain_failure(session, parent.id)
         about = error
     _tell_rest(session, parent)
@@ -256,10 +255,18 @@ def _refit(session: Session, parent: Job, winner: Job) -> Job:
     return job
 
 
-def _child_at(session: Session, parent_id: str, position: int) -> Job:
-    return session.scalars(
-        sa.select(Job).where(Job.parent_id == parent_id, Job.position == position)
-    ).one()
+def find_refit(session: Session, parent: Job) -> Job | None:
+    """The job that trains the winner, if it has come to that."""
+    if parent.kind != "tune":
+        return None
+    return session.scalar(
+        sa.select(Job)
+        .where(
+            Job.parent_id == parent.id,
+            Job.position == parent.config["tune"]["n_trials"],
+        )
+        .execution_options(populate_existing=True)
+    )
 
 
 def find_model_id(session: Session, parent: Job) -> str | None:
@@ -308,7 +315,7 @@ def _stop(session: Session, parent: Job) -> bool:
 
 
 def _stop_children(session: Session, parent: Job) -> None:
-    if parent.phase == "refitting":
+    if find_refit(session, parent) is not None:
         return  # what is left is the winner's own training
     which = [Job.parent_id == parent.id]
     jobs.drop_queued(session, which)
@@ -326,10 +333,11 @@ def retry(session: Session, parent: Job) -> bool:
 
 def _is_out_of_time(session: Session, parent: Job) -> bool:
     budget = parent.config.get("max_runtime_seconds")
-    if budget is None or parent.started_at is None or parent.phase == "refitting":
+    if budget is None or parent.started_at is None:
         return False
     elapsed: timedelta = db.now(session) - parent.started_at
-    return elapsed > timedelta(seconds=budget)
+    is_searching = find_refit(session, parent) is None
+    return is_searching and elapsed > timedelta(seconds=budget)
 
 
 # The trained weights of the best children

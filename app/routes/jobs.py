@@ -311,9 +311,9 @@ def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRe
         key=lambda each: each.job_bytes,
     )
     return EstimateRead(
-        n_parameters=expected.n_parameters,
+        n_parameters=body.n_seeds * expected.n_parameters,
         memory_bytes=IMPORTED_BYTES + expected.job_bytes,
-        serving_bytes=expected.serving_bytes,
+        serving_bytes=body.n_seeds * expected.serving_bytes,
         flops_per_epoch=expected.flops_per_epoch,
         seconds_per_epoch=round(expected.flops_per_epoch / FLOPS_PER_SECOND, 3),
     )

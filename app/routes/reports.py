@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from app.deps import JobDep, ReadSessionDep
 from app.errors import NoReport, ReportNotReady
-from app.models import FINISHED, Job, Report
+from app.models import FINISHED, PARENTS, Job, Report
 from app.routes.responses import IfNoneMatch, matches, problems
 from lometab.report import Calibration, Diversity, RunReport
 
@@ -82,6 +82,12 @@ def _find_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
     report = session.get(Report, (job.id, kind))
     if report is not None:
         return report.body
+    if job.kind in PARENTS or job.config.get("is_cell"):
+        raise NoReport(
+            "the runs of a sweep or tune job have an `outcome` and no reports; a model "
+            "has them, such as that of a run that is promoted",
+            job_status=job.status,
+        )
     if job.status in FINISHED:
         raise NoReport(
             f"the job ended as {job.status} and has no {kind} report",

@@ -201,6 +201,13 @@ def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     jobs.fail(session, refit, {"code": "diverged", "detail": "no"})
     sweeps.follow(session, refit)
     assert read(session, parent).status == "failed"
+    # Tried again, it is the refit alone that has to be made, and there is still one.
+    assert sweeps.retry(session, parent)
+    again = claim(session)
+    assert again.id == refit.id
+    jobs.fail(session, again, {"code": "diverged", "detail": "no"})
+    assert sweeps.follow(session, again) is None
+    assert read(session, parent).status == "failed"
     assert sweeps.find_winner(session, parent.id).id == children[1].id  # type: ignore[union-attr]
 
 
