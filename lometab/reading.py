@@ -27,8 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from lometab import cells
+from lometab import cells, scan
 from lometab.errors import ConfigError, DataError, FileTooLarge, FileTypeError
+from lometab.scan import MAX_RECORD, blocks, clip, error_at, refuse, scan_text
 
 Encoding = Literal["utf-8", "utf-16", "windows-1252", "latin-1"]
 Delimiter = Literal[",", ";", "\t", "|"]
@@ -36,9 +37,7 @@ Quote = Literal['"', "'", "none"]
 
 METADATA = b"lometab"
 """The key of the columns' names in the metadata of the Parquet file."""
-_BLOCK = 2**20
 _SAMPLE = 2**20
-_PARSED = 2**20  # a record must fit into this
 _GROUP = 2**22
 csv.field_size_limit(sys.maxsize)
 
@@ -161,7 +160,7 @@ def _unpack(source: Path, target: Path, compression: str, max_bytes: int) -> Pat
             pa.CompressedInputStream(packed, compression) as stream,
             target.open("wb") as file,
         ):
-            while block := stream.read(_BLOCK):
+            while block := stream.read(scan.BLOCK):
                 n_bytes += len(block)
                 if n_bytes > max_bytes:
                     raise FileTooLarge(
@@ -172,7 +171,7 @@ def _unpack(source: Path, target: Path, compression: str, max_bytes: int) -> Pat
     except OSError as error:
         raise DataError(
             f"the {compression} file cannot be unpacked, so it is damaged or cut "
-            f"short: {_clip(str(error))}"
+            f"short: {clip(str(error))}"
         ) from None
     return target
 
@@ -235,18 +234,20 @@ def _read_csv(
         raise DataError("the file is empty; a CSV with a header line is needed")
     quote = _find_quote(sample, options.quote)
     delimiter = _find_delimiter(sample, told_delimiter, quote.value)
-    scan = _scan(source, delimiter.value, quote.value, skipped)
-    if scan.bad_quote is not None and options.quote is None and not scan.has_quoted:
+    found = scan_text(source, delimiter.value, quote.value, skipped)
+    if found.bad_quote is not None and options.quote is None and not found.has_quoted:
         quote = Guess(value="none", confidence=0.9)  # inches, not quotes
         delimiter = _find_delimiter(sample, told_delimiter, quote.value)
-        scan = _scan(source, delimiter.value, quote.value, skipped)
-    _refuse(source, scan)
+        found = scan_text(source, delimiter.value, quote.value, skipped)
+    refuse(source, found)
     if encoding.value is None:
         is_told = options.encoding is not None
-        if scan.bad_utf8 is None:
+        if found.bad_utf8 is None:
             encoding = Guess(value="utf-8", confidence=1.0)
         elif is_told:
-            raise _at(source, scan.bad_utf8, "is not UTF-8 text; say its `encoding`")
+            raise error_at(
+                source, found.bad_utf8, "is not UTF-8 text; say its `encoding`"
+            )
         else:
             encoding = Guess(value="windows-1252", confidence=0.8)
             source = _decode(
@@ -265,18 +266,18 @@ def _read_csv(
             records, bool(header.value), _begins_quoted(sample, quote.value)
         )
     except DataError as error:
-        raise _at(source, scan.first_start, str(error)) from None
+        raise error_at(source, found.first_start, str(error)) from None
     if encoding.confidence < 1:
         warnings.append(
             f"the file is not UTF-8 and was read as {encoding.value}; say its "
             "`encoding` if letters are wrong"
         )
-    if scan.n_blank:
-        warnings.append(f"{scan.n_blank} blank lines were passed over")
-    start = scan.first_end if header.value else skipped
+    if found.n_blank:
+        warnings.append(f"{found.n_blank} blank lines were passed over")
+    start = found.first_end if header.value else skipped
     dialect = _Dialect(delimiter.value, quote.value, bool(header.value), skipped)
     n_rows, n_bytes = _parse(source, destination, names, dialect, start)
-    n_records = scan.n_records - bool(header.value)
+    n_records = found.n_records - bool(header.value)
     if n_rows != n_records:
         raise DataError(
             f"the file has {n_records} records, of which {n_rows} could be read; "
@@ -284,7 +285,7 @@ def _read_csv(
         )
     if n_rows == 0:
         raise DataError("the file has a header but no rows")
-    has_lines = scan.n_blank == 0 and not scan.has_long_records
+    has_lines = found.n_blank == 0 and not found.has_long_records
     return Reading(
         format="csv",
         compression=compression,
@@ -348,7 +349,7 @@ def _decode(source: Path, target: Path, encoding: str, max_bytes: int) -> Path:
     decoder = codecs.getincrementaldecoder(encoding)()
     n_lines = n_bytes = 0
     with source.open("rb") as file, target.open("wb") as written:
-        for block in _and_the_end(_blocks(file)):
+        for block in _and_the_end(blocks(file)):
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
@@ -561,195 +562,6 @@ def _distinguish(names: list[str], warnings: list[str]) -> list[str]:
     return distinct
 
 
-# The scan: what must be true of the whole file before it is parsed
-
-
-@dataclass
-class _Scan:
-    """Counts of a file, and the places of what is wrong with it."""
-
-    n_records: int = 0
-    n_blank: int = 0
-    first_start: int = 0
-    first_end: int = 0
-    """Where the first record begins, and where it ends, its newline included."""
-    has_quoted: bool = False
-    """Whether any cell begins with a quote."""
-    has_long_records: bool = False
-    """Whether a record goes on over several lines."""
-    nul: int | None = None
-    bad_utf8: int | None = None
-    bad_quote: int | None = None
-    """A quote that is neither around a cell nor doubled inside one."""
-    open_quote: int | None = None
-    """The last quote, if it opens a cell that nothing closes."""
-    long_record: int | None = None
-    """The start of a record too long to be parsed."""
-    lone_return: int | None = None
-    """A carriage return that ends a line by itself."""
-    has_newlines: bool = False
-    """Whether other lines end otherwise."""
-
-
-def _scan(path: Path, delimiter: str, quote: str, skipped: int) -> _Scan:
-    """Read all bytes once. Delimiters, quotes and newlines are ASCII, and so cannot be
-    part of another character."""
-    scan = _Scan()
-    check = codecs.getincrementaldecoder("utf-8")()
-    around = np.zeros(256, dtype=bool)
-    around[[*b"\r\n", ord(delimiter)]] = True
-    mark = None if quote == "none" else ord(quote)
-    position = n_quotes = 0  # before the block
-    start = 0  # of the current record
-    before = ord("\n")  # the byte before the block
-    with path.open("rb") as file:
-        start = position = skipped + 3 * (file.read(3) == codecs.BOM_UTF8)
-        file.seek(position)
-        for block in _whole_blocks(file, mark):
-            if scan.bad_utf8 is None:
-                try:
-                    check.decode(block)
-                except UnicodeDecodeError as error:
-                    scan.bad_utf8 = position + max(0, error.start)
-            if scan.nul is None and b"\0" in block:
-                scan.nul = position + block.index(b"\0")
-            content = np.frombuffer(block, np.uint8)
-            quotes = _none
-            if mark is not None and block.find(mark) >= 0:
-                quotes = np.flatnonzero(content == mark)
-                _check_quotes(scan, content, quotes, n_quotes, position, before, around)
-            ends = np.flatnonzero(content == 10)
-            if b"\r" in block:
-                returns = np.flatnonzero(content == 13)
-                after = np.minimum(returns + 1, len(content) - 1)
-                ends = np.union1d(ends, returns[content[after] != 10])
-            inside = (n_quotes + np.searchsorted(quotes, ends)) % 2 == 1
-            scan.has_long_records |= bool(inside.any())
-            ends = ends[~inside]
-            is_newline = content[ends] == 10
-            scan.has_newlines |= bool(is_newline.any())
-            if scan.lone_return is None and not is_newline.all():
-                scan.lone_return = position + int(ends[np.argmin(is_newline)])
-            starts = np.append(start, position + ends[:-1] + 1)[: len(ends)]
-            is_crlf = is_newline & (np.where(ends > 0, content[ends - 1], before) == 13)
-            is_blank = position + ends - is_crlf <= starts
-            is_long = position + ends - starts > _PARSED
-            if scan.long_record is None and is_long.any():
-                scan.long_record = int(starts[np.argmax(is_long)])
-            if scan.n_records == 0 and not is_blank.all():
-                place = int(np.argmin(is_blank))
-                scan.first_start = int(starts[place])
-                scan.first_end = position + int(ends[place]) + 1
-            scan.n_records += int((~is_blank).sum())
-            scan.n_blank += int(is_blank.sum())
-            if len(ends):
-                start = position + int(ends[-1]) + 1
-            position += len(block)
-            n_quotes += len(quotes)
-            before = block[-1]
-            if scan.long_record is None and position - start > _PARSED:
-                scan.long_record = start
-    if scan.bad_utf8 is None:
-        try:
-            check.decode(b"", final=True)
-        except UnicodeDecodeError:
-            scan.bad_utf8 = position
-    if start < position:  # the last record has no newline
-        if scan.n_records == 0:
-            scan.first_start, scan.first_end = start, position
-        scan.n_records += 1
-    if n_quotes % 2 == 0:
-        scan.open_quote = None
-    return scan
-
-
-_none = np.empty(0, dtype=np.intp)
-
-
-def _check_quotes(
-    scan: _Scan,
-    content: Any,
-    quotes: Any,
-    n_before: int,
-    position: int,
-    before: int,
-    around: Any,
-) -> None:
-    """An opening quote follows a delimiter or a newline, and a closing one precedes
-    one; or it is half of a doubled one."""
-    padded = np.empty(len(content) + 2, dtype=np.uint8)
-    padded[0], padded[1:-1], padded[-1] = before, content, ord("\n")
-    is_opening = (n_before + np.arange(len(quotes))) % 2 == 0
-    opening, closing = quotes[is_opening], quotes[~is_opening]
-    mark = content[quotes[0]]
-    begins = around[padded[opening]]
-    is_fine = np.empty(len(quotes), dtype=bool)
-    is_fine[is_opening] = begins | (padded[opening] == mark)
-    after = padded[closing + 2]
-    is_fine[~is_opening] = around[after] | (after == mark)
-    scan.has_quoted |= bool(begins.any())
-    if len(opening):
-        scan.open_quote = position + int(opening[-1])
-    if scan.bad_quote is None and not is_fine.all():
-        scan.bad_quote = position + int(quotes[np.argmin(is_fine)])
-
-
-def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    return iter(lambda: file.read(_BLOCK), b"")
-
-
-def _whole_blocks(file: IO[bytes], mark: int | None) -> Iterator[bytes]:
-    """Blocks that end neither in a quote nor in a carriage return, except the last."""
-    for block in _blocks(file):
-        while block[-1] in (13, mark) and (more := file.read(1)):
-            block += more
-        yield block
-
-
-def _refuse(path: Path, scan: _Scan) -> None:
-    if scan.nul is not None:
-        raise _at(path, scan.nul, "holds a NUL byte, so this is no text file")
-    if scan.bad_quote is not None:
-        raise _at(
-            path,
-            scan.bad_quote,
-            "has a quote inside a cell; write it twice and put quotes around the cell, "
-            'or say `"quote": "none"` if quotes are nothing but characters',
-        )
-    if scan.open_quote is not None:
-        raise _at(path, scan.open_quote, "opens a quote that nothing closes")
-    if scan.long_record is not None:
-        raise _at(
-            path,
-            scan.long_record,
-            f"begins a record of more than {_PARSED >> 20} MiB",
-        )
-    if scan.lone_return is not None and scan.has_newlines:
-        raise _at(
-            path,
-            scan.lone_return,
-            "has a carriage return inside a cell; put quotes around the cell",
-        )
-
-
-def _at(path: Path, offset: int, what: str) -> DataError:
-    """The error about the line in which a byte is, with that line's text."""
-    line, start, position = 1, 0, 0
-    with path.open("rb") as file:
-        for block in _whole_blocks(file, None):
-            block = block[: offset - position]
-            ends = [match.end() for match in re.finditer(rb"\r\n|\r|\n", block)]
-            line += len(ends)
-            if ends:
-                start = position + ends[-1]
-            position += len(block)
-            if position >= offset:
-                break
-        file.seek(start)
-        text = re.split(rb"[\r\n]", file.read(400))[0].decode("utf-8", "replace")
-    return DataError(f"line {line} {what}: {_clip(text)}", line=line)
-
-
 # The parser
 
 
@@ -763,7 +575,7 @@ def _parse(
     """Write all records after the start; the number of them, and of bytes."""
     keys = _keys(names)
     options = {
-        "read_options": pa.csv.ReadOptions(column_names=keys, block_size=_PARSED),
+        "read_options": pa.csv.ReadOptions(column_names=keys, block_size=MAX_RECORD),
         "parse_options": pa.csv.ParseOptions(
             delimiter=dialect.delimiter,
             quote_char=False if dialect.quote == "none" else dialect.quote,
@@ -784,7 +596,7 @@ def _parse(
             return _write(destination, names, batches)
         except pa.ArrowInvalid as error:
             raise _explain(path, len(names), dialect) or DataError(
-                f"the file cannot be read as CSV: {_clip(str(error), 300)}"
+                f"the file cannot be read as CSV: {clip(str(error), 300)}"
             ) from None
 
 
@@ -799,7 +611,7 @@ def _explain(path: Path, width: int, dialect: _Dialect) -> DataError | None:
         try:
             for record in reader:
                 if record and len(record) != width and not is_first:
-                    text = _clip(dialect.delimiter.join(record))
+                    text = clip(dialect.delimiter.join(record))
                     cells_ = "1 cell" if len(record) == 1 else f"{len(record)} cells"
                     return DataError(
                         f"line {line} has {cells_} where {width} are expected: {text}",
@@ -811,10 +623,6 @@ def _explain(path: Path, width: int, dialect: _Dialect) -> DataError | None:
         except csv.Error as error:
             return DataError(f"line {line} cannot be read: {error}", line=line)
     return None
-
-
-def _clip(text: str, length: int = 80) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 # ----------------------------------------------------------------------------
@@ -853,12 +661,12 @@ def _read_arrow(
             )
     except pa.ArrowNotImplementedError as error:
         raise DataError(
-            f"the file holds what is not read: {_clip(str(error), 200)}"
+            f"the file holds what is not read: {clip(str(error), 200)}"
         ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"the file cannot be read as {kind.capitalize()}, so it is damaged or cut "
-            f"short: {_clip(str(error), 200)}"
+            f"short: {clip(str(error), 200)}"
         ) from None
     if n_rows == 0:
         raise DataError("the file has columns but no rows")

@@ -25,6 +25,7 @@ WITHOUT_TORCH = [
     "lometab.profile",
     "lometab.reading",
     "lometab.report",
+    "lometab.scan",
     "lometab.space",
     "lometab.splits",
     "lometab.tables",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lometab import reading
+from lometab import scan
 from lometab.errors import DataError
 from lometab.reading import ReadOptions, read_file
 from lometab.tables import ParquetTable, read_csv
@@ -51,7 +51,7 @@ def test_a_told_dialect_gives_every_cell(
     content = write([names, *rows], delimiter, newline)
     options = ReadOptions(encoding="utf-8", delimiter=delimiter, quote='"', header=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_BLOCK", block)
+        patch.setattr(scan, "BLOCK", block)
         table = read_csv(content, options)
     assert [*table] == names
     columns = [column.to_pylist() for column in table.values()]
