@@ -9,7 +9,6 @@ from fastapi import FastAPI
 
 from app.errors import add_handlers
 from app.openapi import make_document
-from app.predicting import RefuseWhenFull
 from app.request_id import RequestIdMiddleware
 from app.routes import datasets, health, jobs, models, predict, reports
 from app.settings import configure_logging, get_settings
@@ -39,15 +38,14 @@ app = FastAPI(
     ),
     generate_unique_id_function=lambda route: route.name,
 )
-# Tried first and as it is: a router that is included costs each of its requests more.
-app.router.routes.extend(predict.router.routes)
+app.include_router(predict.router)
 app.include_router(datasets.router)
 app.include_router(jobs.router)
 app.include_router(reports.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)
-app.add_middleware(RefuseWhenFull)
+app.add_middleware(predict.PredictFirst, handlers=app.exception_handlers)
 app.add_middleware(RequestIdMiddleware)
 
 

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import Request
 from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import QueryParams
 
 from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer, select
 from app.deps import AskedModel, Predictors, find_asked_model, get_predictors
-from app.errors import AppError, Overloaded, TooLarge, from_validation, problem
+from app.errors import AppError, Overloaded, TooLarge, from_validation
 from app.joining import Lanes
 from app.rows import Body, Kind, ParquetRows, Rows, open_rows, read_json
 from app.schemas import PredictField, PredictOptions
@@ -262,12 +261,10 @@ def _escape(character: str) -> str:
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
-def read_query(request: Request) -> Mapping[str, str]:
+def read_query(query: bytes) -> Mapping[str, str]:
     """The options in the query; of one that is there again, all values count."""
-    if not request.scope["query_string"]:
-        return {}
     texts: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in QueryParams(query).multi_items() if query else ():
         texts[name] = f"{texts[name]},{value}" if name in texts else value
     return texts
 
@@ -497,21 +494,3 @@ def _too_many_rows(n_rows: int, most: int) -> TooLarge:
 @cache
 def get_serving() -> Serving:
     return Serving(get_settings(), get_predictors())
-
-
-class RefuseWhenFull:
-    """Middleware: a predict request too many is refused before anything is spent on
-    it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["path"].endswith("/predict")
-            and get_serving().is_full
-        ):
-            await problem(Overloaded())(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)

@@ -1,17 +1,18 @@
 """Every request has an id: in the answer's `X-Request-ID` and in the log."""
 
+import asyncio
 import logging
 import re
 import secrets
 import time
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
 HEADER = "X-Request-ID"
-_FINE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME = HEADER.lower().encode()
+_FINE = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
 
 class RequestIdMiddleware:
@@ -24,8 +25,8 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(HEADER, "")
-        request_id = given if _FINE.fullmatch(given) else secrets.token_hex(8)
+        given = next((value for name, value in scope["headers"] if name == _NAME), b"")
+        request_id = given.decode() if _FINE.fullmatch(given) else secrets.token_hex(8)
         scope["request_id"] = request_id
         started_at = time.perf_counter()
         status = 500
@@ -34,14 +35,17 @@ class RequestIdMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[HEADER] = request_id
+                headers = message.get("headers", ())
+                message["headers"] = [*headers, (_NAME, request_id.encode())]
             await send(message)
 
         try:
             await self.app(scope, receive, send_with_id)
         finally:
             milliseconds = (time.perf_counter() - started_at) * 1000
-            log.info(
+            # Soon, but not now: the loop sends the answer first.
+            asyncio.get_running_loop().call_soon(
+                log.info,
                 "%s %s %s %.1f ms %s",
                 scope["method"],
                 scope["path"],
