@@ -7,7 +7,7 @@ Parsing, running and writing happen in threads, never in the event loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +25,7 @@ from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer, sel
 from app.deps import AskedModel, Predictors, find_asked_model, get_predictors
 from app.errors import AppError, Overloaded, TooLarge, from_validation
 from app.joining import Lanes
-from app.rows import Body, Kind, ParquetRows, Rows, open_rows, read_json
+from app.rows import Body, Kind, ParquetRows, Records, Rows, open_rows, read_json
 from app.schemas import PredictField, PredictOptions
 from app.settings import Settings, get_settings
 from lometab.errors import DataError, LoMETabError
@@ -118,6 +118,22 @@ class Question:
                 "abstain_above takes the spread of members, and this model has one"
             )
 
+    def encode_only(self) -> Inputs | None:
+        """The inputs of the model if there is a single, ordinary row."""
+        if not isinstance(self.rows, Records) or self.rows.only is None:
+            return None
+        row = self.rows.only
+        try:
+            encoded = self.predictor.encode_record(row, self.notes)
+        except OverflowError:  # an integer beyond all floats
+            return None
+        if encoded is None:
+            return None
+        ids = None
+        if self.id_column is not None:
+            ids = _check_ids([row[self.id_column]], self.accept)
+        return Inputs(*encoded, ids)
+
     def encode(self, notes: Notes) -> Iterator[Inputs]:
         """The inputs of the model, chunk by chunk."""
         for table, n_rows in self.rows.chunks(self.wanted, MAX_ROWS):
@@ -152,8 +168,10 @@ class Question:
     def describe(self, mean: Any, members: Any, ids: Any) -> Columns:
         """What is answered of each row, out of what the model said."""
         options = self.options
-        chosen = FIELDS if options.include is None else options.include
-        wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
+        wanted: Sequence[str] = FIELDS
+        if options is not _DEFAULT:
+            chosen = FIELDS if options.include is None else options.include
+            wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
         measure = None
         if options.abstain_above is not None:
             measure = _uncertainty(self.predictor)
@@ -162,7 +180,7 @@ class Question:
             members,
             calibrated=options.calibrated,
             coverage=options.coverage,
-            without={*FIELDS} - {*wanted, measure},
+            without=() if wanted is FIELDS else {*FIELDS} - {*wanted, measure},
         )
         columns: Columns = {} if ids is None else {"id": ids}
         columns |= select(prediction, wanted)
@@ -369,6 +387,8 @@ class Serving:
     def _read(self, question: Question, model: AskedModel) -> Inputs | None:
         """The rows of a small question; None if they are too many to be joined."""
         question.open(model, self._predictors.get(model))
+        if (only := question.encode_only()) is not None:
+            return only
         chunks = question.encode(question.notes)
         first = next(chunks, None)
         if first is None:

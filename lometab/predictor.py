@@ -10,6 +10,7 @@ import math
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import contains
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,6 +32,7 @@ Label = str | int | bool
 Array = NDArray[Any]
 
 _PLAIN = frozenset((int, float, type(None)))
+_TEXT = frozenset((str,))
 _ORT_ERRORS = (  # they have no base class of their own
     ort_state.Fail,
     ort_state.InvalidArgument,
@@ -209,6 +211,8 @@ class Predictor:
     ) -> Notes:
         """Hold the names of a table's columns against those the model takes."""
         known = names if isinstance(names, Mapping) else dict.fromkeys(names)
+        if known.keys() == self._columns:
+            return Notes()
         absent = [name for name in self.numeric if name not in known]
         absent += [name for name in self.categorical if name not in known]
         extra = [name for name in names if name not in self._used]
@@ -246,6 +250,26 @@ class Predictor:
                 continue
             x_cat[:, i] = cells.categories(table[name], self._missing)
             self._replace_unseen_(x_cat[:, i], i, notes)
+        return x_num, x_cat
+
+    def encode_record(
+        self, record: Mapping[str, Any], notes: Notes
+    ) -> tuple[NDArray[np.float64], NDArray[np.object_]] | None:
+        """The same from one row with nothing unusual in its cells, as most requests
+        have it; None for any other, which `encode_columns` takes."""
+        numbers = [record.get(name) for name in self.numeric]
+        texts = [record.get(name) for name in self.categorical]
+        if (
+            not _PLAIN.issuperset(map(type, numbers))
+            or math.inf in numbers
+            or -math.inf in numbers
+            or not _TEXT.issuperset(map(type, texts))
+            or not all(map(contains, self._levels, texts))
+        ):
+            return None
+        x_num = np.array([numbers], dtype=np.float64)
+        x_cat = np.array([texts], dtype=object)
+        notes.n_rows += 1
         return x_num, x_cat
 
     def run(
@@ -380,7 +404,7 @@ def _spread(members: Array) -> Array | None:
         return metrics.member_std(members)
     numbers = members[0].tolist()
     mean = sum(numbers) / k
-    return np.array([math.sqrt(sum((x - mean) ** 2 for x in numbers) / k)])
+    return np.array([math.dist(numbers, [mean] * k) / math.sqrt(k)])
 
 
 def find_providers(wanted: Sequence[str]) -> list[str]:

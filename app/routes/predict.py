@@ -11,9 +11,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app import examples
 from app.auth import bearer, check_without_key, read_key
@@ -33,7 +32,6 @@ from app.settings import get_settings
 
 router = APIRouter(tags=["models"])
 MODEL_ID = path_parameter("model_id", ModelId)
-_PATH = re.compile("/models/(?P<model_id>[^/]+)/predict")
 _IS_ID = re.compile(r"[A-Za-z0-9._@-]{1,300}")
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -191,23 +189,7 @@ class TableResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-class PredictFirst:
-    """Middleware: where predict requests leave the way of all others. One too many is
-    refused before anything is spent on it."""
-
-    def __init__(self, app: ASGIApp, handlers: Mapping[Any, ExceptionHandler]) -> None:
-        self.app = app
-        # As FastAPI does it: what nobody expects is for the outermost layer.
-        expected = {each: handlers[each] for each in handlers if each is not Exception}
-        self._predict = ExceptionMiddleware(ANSWER, expected)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].endswith("/predict"):
-            await self.app(scope, receive, send)
-        elif get_serving().is_full:
-            await problem(Overloaded())(scope, receive, send)
-        elif scope["method"] == "POST" and (found := _PATH.fullmatch(scope["path"])):
-            scope["path_params"] = found.groupdict()
-            await self._predict(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+async def refuse_or_answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """A request too many is refused before anything is spent on it."""
+    answer = problem(Overloaded()) if get_serving().is_full else ANSWER
+    await answer(scope, receive, send)
