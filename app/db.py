@@ -100,6 +100,21 @@ def get_kept_connection() -> sa.Connection:
     return connection
 
 
+def find_version() -> object:
+    """What is another after each change of the database, by whomever, as this thread's
+    kept connection sees it; None if the database does not tell."""
+    connection = get_kept_connection()
+    if connection.dialect.name != "sqlite":
+        return None
+    driver: Any = connection.connection.dbapi_connection
+    try:
+        (version,) = driver.execute("PRAGMA data_version").fetchone()
+    except connection.dialect.loaded_dbapi.Error:
+        return None  # whoever asks for more is told
+    # By others, by itself; and versions of two connections mean nothing to each other.
+    return version, driver.total_changes, driver
+
+
 def drop_kept_connection() -> None:
     """After an error: the next one is new."""
     connection = getattr(_kept, "connection", None)

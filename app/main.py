@@ -1,15 +1,12 @@
 """The API process: it stores, enqueues and predicts, and never trains."""
 
 import logging
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.errors import ServerErrorMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from app.errors import add_handlers
 from app.openapi import make_document
@@ -32,32 +29,12 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 class Service(FastAPI):
-    """FastAPI, with a short way for predict: the layers that tell what went wrong, and
-    no others."""
-
-    short_way: ASGIApp | None = None
+    """FastAPI, before which predict is tried: its layers take longer than a model."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["method"] == "POST"
-            and (found := _PREDICT.fullmatch(scope["path"]))
-        ):
-            scope["path_params"] = found.groupdict()
-            if self.short_way is None:
-                self.short_way = self._build_short_way()
-            await self.short_way(scope, receive, send)
-        else:
+        if not await predict.answer_first(scope, receive, send):
             await super().__call__(scope, receive, send)
 
-    def _build_short_way(self) -> ASGIApp:
-        expected = dict(self.exception_handlers)
-        unexpected = expected.pop(Exception)
-        way = ExceptionMiddleware(predict.refuse_or_answer, expected)
-        return ServerErrorMiddleware(RequestIdMiddleware(way), unexpected)
-
-
-_PREDICT = re.compile("/models/(?P<model_id>[^/]+)/predict")
 
 app = Service(
     lifespan=lifespan,

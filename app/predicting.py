@@ -308,6 +308,11 @@ class Serving:
     def is_full(self) -> bool:
         return self._lanes.n_items >= self.settings.predict_queue
 
+    def find_limit(self, kind: Kind) -> int:
+        """How many bytes a body may have."""
+        settings = self.settings
+        return settings.max_json_bytes if kind == "json" else settings.max_predict_bytes
+
     # Small requests
 
     async def answer(self, question: Question, client: object) -> None:
@@ -423,10 +428,8 @@ class Serving:
                     shared = shared or question.describe(mean, members, None)
                     columns = {} if inputs.ids is None else {"id": inputs.ids}
                     columns |= {n: each[start:stop] for n, each in shared.items()}
-                answer = question.start_answer()
                 head = question.head(question.notes)
-                parts = (answer.begin(head), answer.write(columns), answer.end())
-                question.content = b"".join(parts)
+                question.content = question.start_answer().write_all(head, columns)
                 question.seconds["encode"] = perf_counter() - encoding_at
                 question.finish(head)
             except _EXPECTED as error:

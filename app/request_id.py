@@ -3,23 +3,47 @@
 import asyncio
 import logging
 import math
+import random
 import re
-import secrets
-import time
+from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
 HEADER = "X-Request-ID"
-_NAME = HEADER.lower().encode()
-_MOMENT = 0.02
+ID_HEADER = HEADER.lower().encode()
+"""The same as ASGI has it."""
 _FINE = re.compile(rb"[A-Za-z0-9._-]{1,100}")
+_MOMENT = 0.02  # seconds
+
+
+def find_id(scope: Scope) -> str:
+    """The caller's id if it is a fine one, else a new one."""
+    for name, value in scope["headers"]:
+        if name == ID_HEADER and _FINE.fullmatch(value):
+            return str(value, "ascii")
+    return f"{random.getrandbits(64):016x}"  # no secret
+
+
+def log_end(scope: Scope, status: int, request_id: str) -> None:
+    """A line on how a request ended. The lines of a moment are written together, after
+    their answers: whoever waits for one would wait for the other as well."""
+    milliseconds = (perf_counter() - scope["started_at"]) * 1000
+    loop = asyncio.get_running_loop()
+    loop.call_at(
+        math.ceil(loop.time() / _MOMENT) * _MOMENT,
+        log.info,
+        "%s %s %s %.1f ms %s",
+        scope["method"],
+        scope["path"],
+        status,
+        milliseconds,
+        request_id,
+    )
 
 
 class RequestIdMiddleware:
-    """Takes the caller's id if it is a fine one, else makes one; logs how it ended."""
-
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
@@ -27,10 +51,8 @@ class RequestIdMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == _NAME), b"")
-        request_id = given.decode() if _FINE.fullmatch(given) else secrets.token_hex(8)
-        scope["request_id"] = request_id
-        started_at = time.perf_counter()
+        scope.setdefault("started_at", perf_counter())
+        request_id = scope["request_id"] = find_id(scope)
         status = 500
 
         async def send_with_id(message: Message) -> None:
@@ -38,23 +60,10 @@ class RequestIdMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = message.get("headers", ())
-                message["headers"] = [*headers, (_NAME, request_id.encode())]
+                message["headers"] = [*headers, (ID_HEADER, request_id.encode())]
             await send(message)
 
         try:
             await self.app(scope, receive, send_with_id)
         finally:
-            milliseconds = (time.perf_counter() - started_at) * 1000
-            loop = asyncio.get_running_loop()
-            # The lines of each moment are written together, after their answers: the
-            # code that writes one is in no cache between two runs of a model.
-            loop.call_at(
-                math.ceil(loop.time() / _MOMENT) * _MOMENT,
-                log.info,
-                "%s %s %s %.1f ms %s",
-                scope["method"],
-                scope["path"],
-                status,
-                milliseconds,
-                request_id,
-            )
+            log_end(scope, status, request_id)

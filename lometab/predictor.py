@@ -317,7 +317,7 @@ class Predictor:
         if self.classes is None:
             interval = None
             if quantile is not None and "interval" not in without:
-                interval = mean[:, None] + np.array([-quantile, quantile])
+                interval = _interval(mean, quantile)
             return Prediction(
                 mean=mean,
                 members=members,
@@ -394,6 +394,14 @@ class Predictor:
             marker += "_"
         texts[unseen] = marker
         notes.see(self.categorical[column], distinct, len(unseen))
+
+
+def _interval(mean: Array, quantile: float) -> Array:
+    if len(mean) == 1:
+        center = mean.item()
+        return np.array([[center - quantile, center + quantile]])
+    interval: Array = mean[:, None] + np.array([-quantile, quantile])
+    return interval
 
 
 def _spread(members: Array) -> Array | None:

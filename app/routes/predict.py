@@ -1,12 +1,13 @@
 """Predict: what client apps call all day.
 
-Each layer costs: its requests go past the routing and all that FastAPI does for a
-route, which is here to be documented, and the key is read without a dependency.
+Each layer costs: small questions are answered before the framework hears of them. The
+route is for the others, for errors, and for the document.
 """
 
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
+from time import perf_counter
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -25,13 +26,15 @@ from app.bodies import (
 )
 from app.deps import ModelId
 from app.errors import Invalid, Overloaded, problem
-from app.predicting import JOINED_BYTES, Question, Serving, get_serving, read_query
+from app.predicting import JOINED_BYTES, Question, get_serving, read_query
+from app.request_id import ID_HEADER, RequestIdMiddleware, find_id, log_end
 from app.routes.responses import path_parameter, problems, query_parameters
 from app.schemas import PredictOptions, PredictResponse
 from app.settings import get_settings
 
 router = APIRouter(tags=["models"])
 MODEL_ID = path_parameter("model_id", ModelId)
+_PATH = re.compile("/models/(?P<model_id>[^/]+)/predict")
 _IS_ID = re.compile(r"[A-Za-z0-9._@-]{1,300}")
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -92,38 +95,78 @@ async def predict() -> Response:
     return ANSWER
 
 
+async def answer_first(scope: Scope, receive: Receive, send: Send) -> bool:
+    """Answer a small question before the framework hears of it; whether it was one.
+
+    Whatever else came of it stays in the scope for `Answer`: an error, to be raised
+    where all errors are told, or the question, to be answered in a stream.
+    """
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    found = _PATH.fullmatch(scope["path"])
+    if found is None:
+        return False
+    if get_serving().is_full:  # nothing is spent on it
+        await REFUSAL(scope, receive, send)
+        return True
+    scope["started_at"] = perf_counter()
+    scope["path_params"] = found.groupdict()
+    try:
+        question = scope["question"] = await ask(scope, receive)
+    except Exception as error:
+        scope["error"] = error
+        return False
+    if question.is_long:
+        return False
+    request_id = find_id(scope)
+    await send_whole(question, request_id, send)
+    log_end(scope, 200, request_id)
+    return True
+
+
+REFUSAL = RequestIdMiddleware(problem(Overloaded()))
+
+
 class Answer(Response):
-    """A response that reads the request by itself. Where it matters, it does so without
-    the framework's objects, which take longer than a small model."""
+    """The response to a request that `answer_first` did not answer."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        serving = get_serving()
-        headers = dict(reversed(scope["headers"]))  # the first of each name
-        question = read_question(scope, headers)
-        settings = serving.settings
-        is_json = question.kind == "json"
-        limit = settings.max_json_bytes if is_json else settings.max_predict_bytes
-        length = check_length(headers.get(b"content-length"), limit)
+        response: Response
         try:
-            if length is not None and length <= JOINED_BYTES:
-                question.body = await read_body(receive)
-                await serving.answer(question, scope["client"])
-                if not question.is_long:
-                    await send_whole(question, send)
-                    return
-                response = await stream(serving, question, AsyncExitStack())
-            else:
-                await serving.find(question)
-                async with AsyncExitStack() as resources:
-                    spooled = spool(Request(scope, receive), limit)
-                    question.body = await resources.enter_async_context(spooled)
-                    response = await stream(serving, question, resources.pop_all())
+            if "error" in scope:
+                raise scope["error"]
+            question = scope.get("question") or await ask(scope, receive)
+            if question.is_long:
+                response = await stream(question, Request(scope, receive))
+            else:  # it came below a root path
+                response = Response(
+                    question.content,
+                    media_type=question.accept,
+                    headers=question.headers,
+                )
         except ClientDisconnect:
             response = Response(status_code=400)  # nobody will see it
         await response(scope, receive, send)
 
 
 ANSWER = Answer()
+
+
+async def ask(scope: Scope, receive: Receive) -> Question:
+    """The question; answered, unless it is a long one."""
+    # Without the framework's objects, which take as long as a small model.
+    headers = dict(reversed(scope["headers"]))  # the first of each name
+    question = read_question(scope, headers)
+    serving = get_serving()
+    length = check_length(
+        headers.get(b"content-length"), serving.find_limit(question.kind)
+    )
+    if length is None or length > JOINED_BYTES:
+        question.is_long = True
+    else:
+        question.body = await read_body(receive)
+        await serving.answer(question, scope["client"])
+    return question
 
 
 def read_question(scope: Scope, headers: Mapping[bytes, bytes]) -> Question:
@@ -148,10 +191,11 @@ def read_question(scope: Scope, headers: Mapping[bytes, bytes]) -> Question:
     )
 
 
-async def send_whole(question: Question, send: Send) -> None:
+async def send_whole(question: Question, request_id: str, send: Send) -> None:
     headers = [
         (b"content-length", b"%d" % len(question.content)),
         (b"content-type", _CONTENT_TYPES[question.accept]),
+        (ID_HEADER, request_id.encode()),
     ]
     for name, value in question.headers.items():
         headers.append((name.lower().encode(), value.encode()))
@@ -159,20 +203,19 @@ async def send_whole(question: Question, send: Send) -> None:
     await send({"type": "http.response.body", "body": question.content})
 
 
-async def stream(
-    serving: Serving, question: Question, resources: AsyncExitStack
-) -> Response:
-    try:
-        pieces = await serving.stream(question)
-    except BaseException:
-        await resources.aclose()
-        raise
-    return TableResponse(
-        pieces,
-        resources,
-        media_type=question.accept,
-        headers=question.headers,
-    )
+async def stream(question: Question, request: Request) -> Response:
+    serving = get_serving()
+    async with AsyncExitStack() as resources:
+        if not question.body:
+            await serving.find(question)
+            spooled = spool(request, serving.find_limit(question.kind))
+            question.body = await resources.enter_async_context(spooled)
+        return TableResponse(
+            await serving.stream(question),
+            resources.pop_all(),
+            media_type=question.accept,
+            headers=question.headers,
+        )
 
 
 class TableResponse(StreamingResponse):
@@ -187,9 +230,3 @@ class TableResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._resources:
             await super().__call__(scope, receive, send)
-
-
-async def refuse_or_answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """A request too many is refused before anything is spent on it."""
-    answer = problem(Overloaded()) if get_serving().is_full else ANSWER
-    await answer(scope, receive, send)
