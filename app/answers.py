@@ -73,6 +73,8 @@ class JsonAnswer(Answer):
 
 def _to_rows(columns: Columns) -> list[dict[str, Any]]:
     names = [*columns]
+    if names and len(columns[names[0]]) == 1:  # sooner, as most requests have one
+        return [{name: column[0] for name, column in columns.items()}]
     rows = zip(*columns.values(), strict=True)
     return [dict(zip(names, row, strict=True)) for row in rows]
 

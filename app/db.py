@@ -104,9 +104,13 @@ def find_version() -> object:
     """What is another after each change of the database, by whomever, as this thread's
     kept connection sees it; None if the database does not tell."""
     connection = get_kept_connection()
-    if connection.dialect.name != "sqlite":
+    if getattr(_kept, "asked", None) is not connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        _kept.driver = connection.connection.dbapi_connection if is_sqlite else None
+        _kept.asked = connection
+    driver = _kept.driver
+    if driver is None:
         return None
-    driver: Any = connection.connection.dbapi_connection
     try:
         (version,) = driver.execute("PRAGMA data_version").fetchone()
     except connection.dialect.loaded_dbapi.Error:

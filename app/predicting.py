@@ -55,7 +55,7 @@ class Inputs(NamedTuple):
     ids: Any
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Question:
     """A request for predictions, and what becomes of it."""
 
@@ -87,7 +87,7 @@ class Question:
     def open(self, model: AskedModel, predictor: Predictor) -> None:
         """Read the body as far as its names and options."""
         self.model, self.predictor = model, predictor
-        columns = [*predictor.numeric, *predictor.categorical]
+        columns = predictor.columns
         self.options = _DEFAULT
         given: dict[str, Any] = {}
         if self.kind == "json":
@@ -197,7 +197,7 @@ class Question:
     def finish(self, head: dict[str, Any]) -> None:
         """The headers of the answer."""
         timing = ", ".join(
-            f"{name};dur={1e3 * spent:.3f}" for name, spent in self.seconds.items()
+            [f"{name};dur={1e3 * spent:.3f}" for name, spent in self.seconds.items()]
         )
         self.headers = {"Server-Timing": timing}
         if self.accept != "application/json":
@@ -421,7 +421,9 @@ class Serving:
             question.seconds["run"] = run_at - started_at
             encoding_at = perf_counter()
             try:
-                if question.options is not _DEFAULT:
+                if len(group) == 1:
+                    columns = question.describe(mean, members, inputs.ids)
+                elif question.options is not _DEFAULT:
                     part = mean[start:stop], members[start:stop]
                     columns = question.describe(*part, inputs.ids)
                 else:

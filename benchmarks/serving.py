@@ -309,7 +309,8 @@ def measure_latency(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
             port = free_port()
             environment = {**os.environ, "N_BYTES": str(n_bytes)}
             command = [sys.executable, "-m", "uvicorn", "nothing:app", "--port"]
-            command += [str(port), "--workers", "2", "--log-level", "warning"]
+            command += [str(port), "--workers", "2"]
+            command += ["--log-level", "warning", "--no-access-log"]
             stack.enter_context(
                 started(command, port, environment, ROOT / "benchmarks")
             )

@@ -45,7 +45,7 @@ MAX_ROWS = 1024
 """Rows in one run: more take memory and are no faster."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Notes:
     """What is worth a warning about rows. Chunks of one table share their notes."""
 
@@ -123,6 +123,7 @@ class Predictor:
 
     Attributes:
         task, target, classes, k, numeric, categorical, datetime: as in training.
+        columns: the numeric and the categorical ones.
         metadata: all that the file tells of itself.
         providers: where ONNX Runtime really computes.
         folded_bytes: what the weights take in memory.
@@ -152,7 +153,8 @@ class Predictor:
         self.categorical: list[str] = self.metadata["categorical"]
         self.datetime: list[str] = self.metadata["datetime"]
         self.folded_bytes: int = self.metadata["folded_bytes"]
-        self._columns = frozenset((*self.numeric, *self.categorical))
+        self.columns = [*self.numeric, *self.categorical]
+        self._columns = frozenset(self.columns)
         self._used = self._columns | {self.target, *self.metadata["ignored"]}
         self._missing = frozenset(self.metadata["missing"])
         self._formats: dict[str, str] = self.metadata.get("formats", {})
@@ -210,7 +212,7 @@ class Predictor:
         self, names: Collection[str], *, missing_columns: MissingColumns = "error"
     ) -> Notes:
         """Hold the names of a table's columns against those the model takes."""
-        known = names if isinstance(names, Mapping) else dict.fromkeys(names)
+        known = names if isinstance(names, dict) else dict.fromkeys(names)
         if known.keys() == self._columns:
             return Notes()
         absent = [name for name in self.numeric if name not in known]
