@@ -10,7 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.csv
 
-from lometab.predictor import Label, Prediction
+from lometab.predictor import Label
 
 Columns = dict[str, Any]
 """What is answered of some rows: an array or a list for each name."""
@@ -30,15 +30,6 @@ class Answer:
 
     def write_all(self, head: dict[str, Any], columns: Columns) -> bytes:
         return b"".join((self.begin(head), self.write(columns), self.end()))
-
-
-def select(prediction: Prediction, wanted: Sequence[str]) -> Columns:
-    """What applies to the model and is wanted."""
-    return {
-        name: value
-        for name in wanted
-        if (value := getattr(prediction, name)) is not None
-    }
 
 
 class JsonAnswer(Answer):

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.errors import add_handlers
 from app.openapi import make_document
-from app.request_id import RequestIdMiddleware
+from app.request_id import RequestIdMiddleware, write_lines
 from app.routes import datasets, health, jobs, models, predict, reports
 from app.settings import configure_logging, get_settings
 from lometab import __version__
@@ -26,6 +26,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     got = find_providers(asked)
     log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
     yield
+    write_lines()
 
 
 class Service(FastAPI):

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from starlette.datastructures import QueryParams
 
-from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer, select
+from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer
 from app.deps import AskedModel, Predictors, find_asked_model, get_predictors
 from app.errors import AppError, Overloaded, TooLarge, from_validation
 from app.joining import Lanes
@@ -175,7 +175,7 @@ class Question:
         measure = None
         if options.abstain_above is not None:
             measure = _uncertainty(self.predictor)
-        prediction = self.predictor.describe(
+        fields = self.predictor.measure(
             mean,
             members,
             calibrated=options.calibrated,
@@ -183,9 +183,12 @@ class Question:
             without=() if wanted is FIELDS else {*FIELDS} - {*wanted, measure},
         )
         columns: Columns = {} if ids is None else {"id": ids}
-        columns |= select(prediction, wanted)
+        for name in wanted:
+            value = fields.get(name)
+            if value is not None:  # it applies to the model
+                columns[name] = value
         if measure is not None:
-            columns["abstain"] = getattr(prediction, measure) > options.abstain_above
+            columns["abstain"] = fields[measure] > options.abstain_above
         return columns
 
     def start_answer(self) -> Answer:

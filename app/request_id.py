@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import math
 import random
 import re
+from collections import deque
 from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,19 +28,28 @@ def find_id(scope: Scope) -> str:
 
 def log_end(scope: Scope, status: int, request_id: str) -> None:
     """A line on how a request ended. The lines of a moment are written together, after
-    their answers: whoever waits for one would wait for the other as well."""
+    their answers: to write one by itself takes a tenth of a small model's answer."""
     milliseconds = (perf_counter() - scope["started_at"]) * 1000
+    _lines.append((scope["method"], scope["path"], status, milliseconds, request_id))
     loop = asyncio.get_running_loop()
-    loop.call_at(
-        math.ceil(loop.time() / _MOMENT) * _MOMENT,
-        log.info,
-        "%s %s %s %.1f ms %s",
-        scope["method"],
-        scope["path"],
-        status,
-        milliseconds,
-        request_id,
-    )
+    if _lines.loop is not loop:
+        _lines.loop = loop
+        loop.call_later(_MOMENT, write_lines)
+
+
+def write_lines() -> None:
+    _lines.loop = None
+    while _lines:
+        log.info("%s %s %s %.1f ms %s", *_lines.popleft())
+
+
+class _Lines(deque[tuple[object, ...]]):
+    """Lines to be written, and the event loop that will do so."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+_lines = _Lines()
 
 
 class RequestIdMiddleware:

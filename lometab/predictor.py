@@ -307,49 +307,50 @@ class Predictor:
         calibrated: bool = False,
         coverage: float = 0.9,
         warnings: Sequence[str] = (),
-        without: Collection[str] = (),
     ) -> Prediction:
-        """The answer that `run` gave, with labels and the uncertainty of each row.
+        """The answer that `run` gave, with labels and the uncertainty of each row."""
+        fields = self.measure(mean, members, calibrated=calibrated, coverage=coverage)
+        return Prediction(**fields, warnings=[*warnings])
+
+    def measure(
+        self,
+        mean: Array,
+        members: Array,
+        *,
+        calibrated: bool = False,
+        coverage: float = 0.9,
+        without: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """What `describe` tells of each row, as a dict of the fields of its answer.
 
         Args:
-            without: fields of the answer that are not wanted, and stay None.
+            without: fields that are not wanted, and need not be there.
         """
         quantile = self._conformity(coverage)
         temperature = self._temperature() if calibrated else 1.0
+        fields: dict[str, Any] = {"mean": mean, "members": members}
         if self.classes is None:
-            interval = None
+            if "std" not in without:
+                fields["std"] = _spread(members)
             if quantile is not None and "interval" not in without:
-                interval = _interval(mean, quantile)
-            return Prediction(
-                mean=mean,
-                members=members,
-                std=None if "std" in without else _spread(members),
-                interval=interval,
-                warnings=[*warnings],
-            )
-        sets = None
+                fields["interval"] = _interval(mean, quantile)
+            return fields
         if quantile is not None and "set" not in without:
-            sets = [
+            fields["set"] = [
                 [self.classes[c] for c in np.flatnonzero(row)]
                 for row in metrics.conformal_set(mean, quantile)
             ]
         if temperature != 1:
-            mean = metrics.temper(mean, temperature)
-        return Prediction(
-            mean=mean,
-            members=members,
-            label=[self.classes[c] for c in mean.argmax(axis=1)],
-            set=sets,
-            warnings=[*warnings],
-            **{
-                name: None if name in without else measure(of)
-                for name, measure, of in (
-                    ("entropy", metrics.predictive_entropy, mean),
-                    ("mutual_information", metrics.mutual_information, members),
-                    ("disagreement", metrics.disagreement, members),
-                )
-            },
-        )
+            fields["mean"] = mean = metrics.temper(mean, temperature)
+        fields["label"] = [self.classes[c] for c in mean.argmax(axis=1)]
+        for name, measure, of in (
+            ("entropy", metrics.predictive_entropy, mean),
+            ("mutual_information", metrics.mutual_information, members),
+            ("disagreement", metrics.disagreement, members),
+        ):
+            if name not in without:
+                fields[name] = measure(of)
+        return fields
 
     def _conformity(self, coverage: float) -> float | None:
         """The quantile of validation's conformity scores; None if the file has none."""
