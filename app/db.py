@@ -106,17 +106,17 @@ def find_version() -> object:
     connection = get_kept_connection()
     if getattr(_kept, "asked", None) is not connection:
         is_sqlite = connection.dialect.name == "sqlite"
-        _kept.driver = connection.connection.dbapi_connection if is_sqlite else None
+        _kept.cursor = connection.connection.cursor() if is_sqlite else None
         _kept.asked = connection
-    driver = _kept.driver
-    if driver is None:
+    cursor = _kept.cursor
+    if cursor is None:
         return None
     try:
-        (version,) = driver.execute("PRAGMA data_version").fetchone()
+        (version,) = cursor.execute("PRAGMA data_version").fetchone()
     except connection.dialect.loaded_dbapi.Error:
         return None  # whoever asks for more is told
     # By others, by itself; and versions of two connections mean nothing to each other.
-    return version, driver.total_changes, driver
+    return version, cursor.connection.total_changes, cursor
 
 
 def drop_kept_connection() -> None:

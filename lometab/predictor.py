@@ -10,7 +10,6 @@ import math
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import contains
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +31,7 @@ Label = str | int | bool
 Array = NDArray[Any]
 
 _PLAIN = frozenset((int, float, type(None)))
-_TEXT = frozenset((str,))
+_NO_TEXTS = np.empty((1, 0), dtype=object)
 _ORT_ERRORS = (  # they have no base class of their own
     ort_state.Fail,
     ort_state.InvalidArgument,
@@ -260,19 +259,21 @@ class Predictor:
         """The same from one row with nothing unusual in its cells, as most requests
         have it; None for any other, which `encode_columns` takes."""
         numbers = [record.get(name) for name in self.numeric]
-        texts = [record.get(name) for name in self.categorical]
         if (
             not _PLAIN.issuperset(map(type, numbers))
             or math.inf in numbers
             or -math.inf in numbers
-            or not _TEXT.issuperset(map(type, texts))
-            or not all(map(contains, self._levels, texts))
         ):
             return None
-        x_num = np.array([numbers], dtype=np.float64)
-        x_cat = np.array([texts], dtype=object)
+        x_cat = _NO_TEXTS
+        if self.categorical:
+            texts = [record.get(name) for name in self.categorical]
+            for text, levels in zip(texts, self._levels, strict=True):
+                if type(text) is not str or text not in levels:
+                    return None
+            x_cat = np.array([texts], dtype=object)
         notes.n_rows += 1
-        return x_num, x_cat
+        return np.array([numbers], dtype=np.float64), x_cat
 
     def run(
         self, x_num: NDArray[np.float64], x_cat: NDArray[np.object_]
