@@ -819,9 +819,9 @@ def describe_latency(result: dict[str, Any]) -> str:
     return (
         "\nWhere the time of one row goes, in microseconds by `Server-Timing`; `parse` "
         "holds the query for key and model. A run in the server is slower than the "
-        "bare one, as the Python code between two runs takes the caches from it. What "
-        "a small model misses its bound by is Python: some 600 calls between the first "
-        "byte and the last, a line in the log among them.\n\n"
+        "bare one, as the code between two runs takes the caches from it, and a run of "
+        "the model takes them from that code in turn: what it costs is how much of it "
+        "there is.\n\n"
         f"{table((*header, 'empty route', 'bare run'), rows)}"
     )
 
