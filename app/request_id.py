@@ -53,6 +53,8 @@ _lines = _Lines()
 
 
 class RequestIdMiddleware:
+    """Tells each request's id, and logs how it ended."""
+
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 

@@ -113,7 +113,7 @@ async def answer_first(scope: Scope, receive: Receive, send: Send) -> bool:
     scope["path_params"] = found.groupdict()
     try:
         question = scope["question"] = await ask(scope, receive)
-    except Exception as error:
+    except Exception as error:  # `Answer` raises it again
         scope["error"] = error
         return False
     if question.is_long:
@@ -134,7 +134,7 @@ class Answer(Response):
         response: Response
         try:
             if "error" in scope:
-                raise scope["error"]
+                raise scope.pop("error")
             question = scope.get("question") or await ask(scope, receive)
             if question.is_long:
                 response = await stream(question, Request(scope, receive))
