@@ -3,37 +3,36 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv
 
-from lometab.predictor import Label, Prediction
+from lometab.predictor import Label
 
 Columns = dict[str, Any]
 """What is answered of some rows: an array or a list for each name."""
 
 
-class Answer(Protocol):
-    """Written by `begin`, any number of `write`, and `end`."""
+class Answer:
+    """Written by `begin`, any number of `write`, and `end`; or by `write_all`."""
 
-    def begin(self, head: dict[str, Any]) -> bytes: ...
-    def write(self, columns: Columns) -> bytes: ...
-    def end(self) -> bytes: ...
+    def begin(self, head: dict[str, Any]) -> bytes:
+        return b""
+
+    def write(self, columns: Columns) -> bytes:
+        raise NotImplementedError
+
+    def end(self) -> bytes:
+        return b""
+
+    def write_all(self, head: dict[str, Any], columns: Columns) -> bytes:
+        return b"".join((self.begin(head), self.write(columns), self.end()))
 
 
-def select(prediction: Prediction, wanted: Sequence[str]) -> Columns:
-    """What applies to the model and is wanted."""
-    return {
-        name: value
-        for name in wanted
-        if (value := getattr(prediction, name)) is not None
-    }
-
-
-class JsonAnswer:
+class JsonAnswer(Answer):
     """One object with a list of objects. What is infinite or NaN becomes null."""
 
     media_type = "application/json"
@@ -44,13 +43,16 @@ class JsonAnswer:
     def begin(self, head: dict[str, Any]) -> bytes:
         return orjson.dumps(head)[:-1] + b',"predictions":['
 
-    def write(self, columns: Columns) -> bytes:
-        names = [*columns]
-        rows = zip(*columns.values(), strict=True)
-        content = orjson.dumps(
-            [dict(zip(names, row, strict=True)) for row in rows],
+    def write_all(self, head: dict[str, Any], columns: Columns) -> bytes:
+        return orjson.dumps(
+            {**head, "predictions": _to_rows(columns)},
             option=orjson.OPT_SERIALIZE_NUMPY,
-        )[1:-1]
+        )
+
+    def write(self, columns: Columns) -> bytes:
+        content = orjson.dumps(_to_rows(columns), option=orjson.OPT_SERIALIZE_NUMPY)[
+            1:-1
+        ]
         if self._is_first:
             self._is_first = False
             return content
@@ -60,7 +62,15 @@ class JsonAnswer:
         return b"]}"
 
 
-class CsvAnswer:
+def _to_rows(columns: Columns) -> list[dict[str, Any]]:
+    names = [*columns]
+    if names and len(columns[names[0]]) == 1:  # sooner, as most requests have one
+        return [{name: column[0] for name, column in columns.items()}]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+class CsvAnswer(Answer):
     """A column for each number; a set is its JSON text."""
 
     media_type = "text/csv"
@@ -69,9 +79,6 @@ class CsvAnswer:
         self._classes = classes
         self._label_type = find_label_type(classes)
         self._is_first = True
-
-    def begin(self, head: dict[str, Any]) -> bytes:
-        return b""
 
     def write(self, columns: Columns) -> bytes:
         table = pa.table(self._flatten(columns))
@@ -84,9 +91,6 @@ class CsvAnswer:
         options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
         pyarrow.csv.write_csv(table, file, options)
         return file.getvalue()
-
-    def end(self) -> bytes:
-        return b""
 
     def _flatten(self, columns: Columns) -> dict[str, pa.Array]:
         flat: dict[str, pa.Array] = {}
@@ -116,7 +120,7 @@ class CsvAnswer:
         }
 
 
-class ArrowAnswer:
+class ArrowAnswer(Answer):
     """A stream of record batches: lists for members, classes and intervals."""
 
     media_type = "application/vnd.apache.arrow.stream"

@@ -99,9 +99,9 @@ def get_caller(
     return Caller(DEFAULT_WORKSPACE, frozenset(SCOPES))
 
 
-def read_key(request: Request) -> str | None:
-    """The key that a request carries: what `bearer` finds."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+def read_key(authorization: str) -> str | None:
+    """The key in the header: what `bearer` finds."""
+    scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
 
 

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from app.errors import NotAcceptable, TooLarge, UnsupportedMediaType
 from app.rows import KINDS, Kind
@@ -16,12 +19,12 @@ ANSWERS = ("application/json", "text/csv", "application/vnd.apache.arrow.stream"
 _PIECE = 2**20
 
 
-def read_content_type(request: Request) -> tuple[Kind, str]:
+@lru_cache(maxsize=100)
+def read_content_type(content_type: str, encoding: bytes) -> tuple[Kind, str]:
     """What the body is, and in which character set."""
-    content_type, _, parameters = request.headers.get("content-type", "").partition(";")
-    kind = KINDS.get(content_type.strip().lower())
-    encoding = request.headers.get("content-encoding", "identity")
-    if kind is None or encoding != "identity":
+    name, _, parameters = content_type.partition(";")
+    kind = KINDS.get(name.strip().lower())
+    if kind is None or encoding != b"identity":
         raise UnsupportedMediaType(f"send one of {', '.join(KINDS)}, not packed")
     charset = "utf-8"
     for parameter in parameters.split(";"):
@@ -57,14 +60,26 @@ def choose_answer(accept: str) -> str:
     return best
 
 
-def check_length(request: Request, most: int) -> int | None:
+def check_length(given: bytes | None, most: int) -> int | None:
     """How long the body will be, if its client tells."""
-    text = request.headers.get("content-length")
-    if text is None:
+    if given is None:
         return None
-    if int(text) > most:
+    length = int(given)
+    if length > most:
         raise _too_large(most)
-    return int(text)
+    return length
+
+
+async def read_body(receive: Receive) -> bytes:
+    """A body that was found to be small."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += bytes(message.get("body", b""))
+        if not message.get("more_body", False):
+            return body
 
 
 @asynccontextmanager

@@ -89,6 +89,7 @@ def api(
         port=settings.port,
         workers=processes,
         log_level="warning",
+        access_log=False,  # we log requests ourselves
         timeout_graceful_shutdown=5,
     )
 
@@ -208,6 +209,7 @@ class Server:
             host=self.settings.host,
             port=self.settings.port,
             log_level="warning",
+            access_log=False,  # we log requests ourselves
             timeout_graceful_shutdown=5,
         )
         listener = config.bind_socket()

@@ -100,6 +100,25 @@ def get_kept_connection() -> sa.Connection:
     return connection
 
 
+def find_version() -> object:
+    """What is another after each change of the database, by whomever, as this thread's
+    kept connection sees it; None if the database does not tell."""
+    connection = get_kept_connection()
+    if getattr(_kept, "asked", None) is not connection:
+        is_sqlite = connection.dialect.name == "sqlite"
+        _kept.cursor = connection.connection.cursor() if is_sqlite else None
+        _kept.asked = connection
+    cursor = _kept.cursor
+    if cursor is None:
+        return None
+    try:
+        (version,) = cursor.execute("PRAGMA data_version").fetchone()
+    except connection.dialect.loaded_dbapi.Error:
+        return None  # whoever asks for more is told
+    # By others, by itself; and versions of two connections mean nothing to each other.
+    return version, cursor.connection.total_changes, cursor
+
+
 def drop_kept_connection() -> None:
     """After an error: the next one is new."""
     connection = getattr(_kept, "connection", None)

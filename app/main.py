@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from app.errors import add_handlers
 from app.openapi import make_document
-from app.predicting import RefuseWhenFull
-from app.request_id import RequestIdMiddleware
+from app.request_id import RequestIdMiddleware, write_lines
 from app.routes import datasets, health, jobs, models, predict, reports, sweeps
 from app.settings import configure_logging, get_settings
 from lometab import __version__
@@ -26,9 +26,18 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     got = find_providers(asked)
     log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
     yield
+    write_lines()
 
 
-app = FastAPI(
+class Service(FastAPI):
+    """FastAPI, before which predict is tried: its layers take longer than a model."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not await predict.answer_first(scope, receive, send):
+            await super().__call__(scope, receive, send)
+
+
+app = Service(
     lifespan=lifespan,
     title="LoMETab",
     version=__version__,
@@ -39,8 +48,7 @@ app = FastAPI(
     ),
     generate_unique_id_function=lambda route: route.name,
 )
-# Tried first and as it is: a router that is included costs each of its requests more.
-app.router.routes.extend(predict.router.routes)
+app.include_router(predict.router)
 app.include_router(datasets.router)
 app.include_router(jobs.router)
 app.include_router(reports.router)
@@ -48,7 +56,6 @@ app.include_router(sweeps.router)
 app.include_router(models.router)
 app.include_router(health.router)
 add_handlers(app)
-app.add_middleware(RefuseWhenFull)
 app.add_middleware(RequestIdMiddleware)
 
 

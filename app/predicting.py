@@ -7,7 +7,7 @@ Parsing, running and writing happen in threads, never in the event loop.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,16 +17,15 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 import orjson
 import pyarrow as pa
-from fastapi import Request
 from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import QueryParams
 
-from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer, select
+from app.answers import Answer, ArrowAnswer, Columns, CsvAnswer, JsonAnswer
 from app.deps import AskedModel, Predictors, find_asked_model, get_predictors
-from app.errors import AppError, Overloaded, TooLarge, from_validation, problem
+from app.errors import AppError, Overloaded, TooLarge, from_validation
 from app.joining import Lanes
-from app.rows import Body, Kind, ParquetRows, Rows, open_rows, read_json
+from app.rows import Body, Kind, ParquetRows, Records, Rows, open_rows, read_json
 from app.schemas import PredictField, PredictOptions
 from app.settings import Settings, get_settings
 from lometab.errors import DataError, LoMETabError
@@ -56,7 +55,7 @@ class Inputs(NamedTuple):
     ids: Any
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Question:
     """A request for predictions, and what becomes of it."""
 
@@ -88,7 +87,7 @@ class Question:
     def open(self, model: AskedModel, predictor: Predictor) -> None:
         """Read the body as far as its names and options."""
         self.model, self.predictor = model, predictor
-        columns = [*predictor.numeric, *predictor.categorical]
+        columns = predictor.columns
         self.options = _DEFAULT
         given: dict[str, Any] = {}
         if self.kind == "json":
@@ -118,6 +117,22 @@ class Question:
             raise DataError(
                 "abstain_above takes the spread of members, and this model has one"
             )
+
+    def encode_only(self) -> Inputs | None:
+        """The inputs of the model if there is a single, ordinary row."""
+        if not isinstance(self.rows, Records) or self.rows.only is None:
+            return None
+        row = self.rows.only
+        try:
+            encoded = self.predictor.encode_record(row, self.notes)
+        except OverflowError:  # an integer beyond all floats
+            return None
+        if encoded is None:
+            return None
+        ids = None
+        if self.id_column is not None:
+            ids = _check_ids([row[self.id_column]], self.accept)
+        return Inputs(*encoded, ids)
 
     def encode(self, notes: Notes) -> Iterator[Inputs]:
         """The inputs of the model, chunk by chunk."""
@@ -153,22 +168,27 @@ class Question:
     def describe(self, mean: Any, members: Any, ids: Any) -> Columns:
         """What is answered of each row, out of what the model said."""
         options = self.options
-        chosen = FIELDS if options.include is None else options.include
-        wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
+        wanted: Sequence[str] = FIELDS
+        if options is not _DEFAULT:
+            chosen = FIELDS if options.include is None else options.include
+            wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
         measure = None
         if options.abstain_above is not None:
             measure = _uncertainty(self.predictor)
-        prediction = self.predictor.describe(
+        fields = self.predictor.measure(
             mean,
             members,
             calibrated=options.calibrated,
             coverage=options.coverage,
-            without={*FIELDS} - {*wanted, measure},
+            without=() if wanted is FIELDS else {*FIELDS} - {*wanted, measure},
         )
         columns: Columns = {} if ids is None else {"id": ids}
-        columns |= select(prediction, wanted)
+        for name in wanted:
+            value = fields.get(name)
+            if value is not None:  # it applies to the model
+                columns[name] = value
         if measure is not None:
-            columns["abstain"] = getattr(prediction, measure) > options.abstain_above
+            columns["abstain"] = fields[measure] > options.abstain_above
         return columns
 
     def start_answer(self) -> Answer:
@@ -180,7 +200,7 @@ class Question:
     def finish(self, head: dict[str, Any]) -> None:
         """The headers of the answer."""
         timing = ", ".join(
-            f"{name};dur={1e3 * spent:.3f}" for name, spent in self.seconds.items()
+            [f"{name};dur={1e3 * spent:.3f}" for name, spent in self.seconds.items()]
         )
         self.headers = {"Server-Timing": timing}
         if self.accept != "application/json":
@@ -262,12 +282,10 @@ def _escape(character: str) -> str:
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
-def read_query(request: Request) -> Mapping[str, str]:
+def read_query(query: bytes) -> Mapping[str, str]:
     """The options in the query; of one that is there again, all values count."""
-    if not request.scope["query_string"]:
-        return {}
     texts: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in QueryParams(query).multi_items() if query else ():
         texts[name] = f"{texts[name]},{value}" if name in texts else value
     return texts
 
@@ -292,6 +310,11 @@ class Serving:
     @property
     def is_full(self) -> bool:
         return self._lanes.n_items >= self.settings.predict_queue
+
+    def find_limit(self, kind: Kind) -> int:
+        """How many bytes a body may have."""
+        settings = self.settings
+        return settings.max_json_bytes if kind == "json" else settings.max_predict_bytes
 
     # Small requests
 
@@ -372,6 +395,8 @@ class Serving:
     def _read(self, question: Question, model: AskedModel) -> Inputs | None:
         """The rows of a small question; None if they are too many to be joined."""
         question.open(model, self._predictors.get(model))
+        if (only := question.encode_only()) is not None:
+            return only
         chunks = question.encode(question.notes)
         first = next(chunks, None)
         if first is None:
@@ -399,17 +424,17 @@ class Serving:
             question.seconds["run"] = run_at - started_at
             encoding_at = perf_counter()
             try:
-                if question.options is not _DEFAULT:
+                if len(group) == 1:
+                    columns = question.describe(mean, members, inputs.ids)
+                elif question.options is not _DEFAULT:
                     part = mean[start:stop], members[start:stop]
                     columns = question.describe(*part, inputs.ids)
                 else:
                     shared = shared or question.describe(mean, members, None)
                     columns = {} if inputs.ids is None else {"id": inputs.ids}
                     columns |= {n: each[start:stop] for n, each in shared.items()}
-                answer = question.start_answer()
                 head = question.head(question.notes)
-                parts = (answer.begin(head), answer.write(columns), answer.end())
-                question.content = b"".join(parts)
+                question.content = question.start_answer().write_all(head, columns)
                 question.seconds["encode"] = perf_counter() - encoding_at
                 question.finish(head)
             except _EXPECTED as error:
@@ -497,21 +522,3 @@ def _too_many_rows(n_rows: int, most: int) -> TooLarge:
 @cache
 def get_serving() -> Serving:
     return Serving(get_settings(), get_predictors())
-
-
-class RefuseWhenFull:
-    """Middleware: a predict request too many is refused before anything is spent on
-    it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] == "http"
-            and scope["path"].endswith("/predict")
-            and get_serving().is_full
-        ):
-            await problem(Overloaded())(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)

@@ -103,7 +103,9 @@ class Records:
                     f"it is {_shown(row)}"
                 )
         self._rows = rows
-        self.names: Collection[str] = rows[0] if len(rows) == 1 else _union(rows)
+        self.only: dict[str, Any] | None = rows[0] if len(rows) == 1 else None
+        """The row, if there is but one."""
+        self.names: Collection[str] = self.only or _union(rows)
 
     def chunks(self, wanted: Collection[str], size: int) -> Iterator[Chunk]:
         names = [name for name in wanted if name in self.names]

@@ -309,7 +309,8 @@ def measure_latency(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
             port = free_port()
             environment = {**os.environ, "N_BYTES": str(n_bytes)}
             command = [sys.executable, "-m", "uvicorn", "nothing:app", "--port"]
-            command += [str(port), "--workers", "2", "--log-level", "warning"]
+            command += [str(port), "--workers", "2"]
+            command += ["--log-level", "warning", "--no-access-log"]
             stack.enter_context(
                 started(command, port, environment, ROOT / "benchmarks")
             )
@@ -818,9 +819,9 @@ def describe_latency(result: dict[str, Any]) -> str:
     return (
         "\nWhere the time of one row goes, in microseconds by `Server-Timing`; `parse` "
         "holds the query for key and model. A run in the server is slower than the "
-        "bare one, as the Python code between two runs takes the caches from it. What "
-        "a small model misses its bound by is Python: some 600 calls between the first "
-        "byte and the last, a line in the log among them.\n\n"
+        "bare one, as the code between two runs takes the caches from it, and a run of "
+        "the model takes them from that code in turn: what it costs is how much of it "
+        "there is.\n\n"
         f"{table((*header, 'empty route', 'bare run'), rows)}"
     )
 

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from lometab.predictor import Predictor
 from tests.app.test_jobs_routes import check_problem
 from tests.app.test_reports import ROWS, succeed
 from tests.conftest import make_csv
+from tests.servers import wait_until
 
 ARROW = "application/vnd.apache.arrow.stream"
 PARQUET = "application/vnd.apache.parquet"
@@ -495,6 +497,49 @@ def test_by_version_and_alias(client: TestClient, y: str) -> None:
     for reference, status in (("none@1", 404), ("none@best", 404), ("a%00b", 422)):
         path = f"/models/{reference}/predict"
         check_problem(client.post(path, json={"rows": ROWS}), status)
+
+
+# Before the framework
+
+
+def test_below_a_root_path(client: TestClient, y: str) -> None:
+    expected = client.post(y, json={"rows": ROWS}).json()
+    proxied = TestClient(app, "http://127.0.0.1", root_path="/below")
+    proxied.headers["Authorization"] = client.headers["Authorization"]
+    answer = proxied.post(f"/below{y}", json={"rows": ROWS})
+    assert answer.json() == expected
+    check_problem(proxied.post(f"/below{y}", json={"rows": []}), 422)
+
+
+def test_a_bug_is_told_as_everywhere(
+    client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(Predictor, "run", fail)
+    headers = {"X-Request-ID": "mine-1"}
+    response = client.post(y, json={"rows": ROWS}, headers=headers)
+    problem = check_problem(response, 500)
+    assert "secret" not in response.text
+    assert response.headers["x-request-id"] == problem["request_id"] == "mine-1"
+
+
+def test_each_request_has_a_line_in_the_log(
+    client: TestClient, y: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "app")
+    for rows in (ROWS, []):
+        id_ = {"X-Request-ID": f"mine-{len(rows)}"}
+        response = client.post(y, json={"rows": rows}, headers=id_)
+        assert response.headers.get_list("x-request-id") == [*id_.values()]
+
+    def read() -> str:
+        return "\n".join(each.getMessage() for each in caplog.records)
+
+    wait_until(lambda: "mine-0" in read(), seconds=10, what="the lines are written")
+    assert re.search(f"POST {y} 200 [0-9.]+ ms mine-20", read())
+    assert re.search(f"POST {y} 422 [0-9.]+ ms mine-0", read())
 
 
 # Large tables

@@ -524,6 +524,28 @@ def test_chunks_share_their_notes(sold: Predictor) -> None:
     assert whole.warnings[1].endswith("14 of 400 rows: 'mauve', 'ochre'")
 
 
+def test_a_record_is_encoded_as_columns_are(sold: Predictor) -> None:
+    plain = {**ROW, "since": 1.7e9, "zone": "3", "size": None}
+    notes = sold.compare(plain)
+    encoded = sold.encode_record(plain, notes)
+    assert encoded is not None
+    expected = sold.encode([plain])
+    np.testing.assert_array_equal(encoded[0], expected.x_num)
+    np.testing.assert_array_equal(encoded[1], expected.x_cat)
+    assert notes.n_rows == 1
+    for name, cell in (
+        ("size", "0.5"),
+        ("size", True),
+        ("size", float("inf")),
+        ("colour", "mauve"),
+        ("colour", " red"),
+        ("zone", 3),
+        ("zone", ["3"]),
+        ("zone", None),
+    ):
+        assert sold.encode_record({**plain, name: cell}, notes) is None
+
+
 def test_notes_name_the_first_of_many(sold: Predictor) -> None:
     notes = sold.compare([*ROW])
     for start in range(0, 40, 4):
