@@ -112,7 +112,10 @@ class Field:
         """See the job to its end, with a line on how far it is."""
         while (job := self.read(job_id))["finished_at"] is None:
             progress = job["progress"]
-            line = f"{job['kind']}: {progress['n_finished']} of {progress['n_runs']}"
+            n_done, n_all = progress["n_finished"], progress["n_runs"]
+            if n_all is None:
+                n_done, n_all = progress["epoch"], progress["max_epochs"]
+            line = f"{job['kind']}: {n_done} of {n_all}"
             print(f"\r{line:<60}", end="", file=sys.stderr, flush=True)
             time.sleep(0.5)
         print(file=sys.stderr)
