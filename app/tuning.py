@@ -22,7 +22,7 @@ from app.models import FINISHED, Job
 from app.settings import get_settings
 from lometab.config import TrainConfig
 from lometab.outcome import Outcome
-from lometab.space import Choice, Distribution, Range, is_whole
+from lometab.space import Choice, Distribution, Range, contains, is_whole
 
 log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -72,23 +72,37 @@ class Trial:
         is_regression = job.config["task"] == "regression"
         self.study = open_study(job.parent_id, is_regression, job.position)
         tell_study(self.study)
+        self.position = job.position
+        self.space = {n: read(d) for n, d in job.config["trial_of"]["space"].items()}
+        self.base = TrainConfig(**job.config["hyperparameters"])
         self._trial = self._find(job.id)
-        self.hyperparameters = self._draw(job.config)
+        drawn = {name: self._suggest(name, each) for name, each in self.space.items()}
+        self.hyperparameters = vars(replace(self.base, **drawn))
 
     def _find(self, job_id: str) -> optuna.Trial:
         """What an earlier attempt at the job had drawn, or a new one."""
         for each in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if each.user_attrs.get("job_id") == job_id:
                 return optuna.Trial(self.study, each._trial_id)
+        if self.position == 0:  # a search shall not miss what was there before it
+            self.study.enqueue_trial(self._settings_given(), skip_if_exists=True)
         trial = self.study.ask()
         trial.set_user_attr("job_id", job_id)
         return trial
 
-    def _draw(self, config: dict[str, Any]) -> dict[str, Any]:
-        space = config["trial_of"]["space"]
-        drawn = {name: self._suggest(name, read(d)) for name, d in space.items()}
-        base = TrainConfig(**config["hyperparameters"])
-        return vars(replace(base, **drawn))
+    def _settings_given(self) -> dict[str, Any]:
+        """Those of the job's own hyperparameters that lie in the space."""
+        found: dict[str, Any] = {}
+        for name, given in self.space.items():
+            value = getattr(self.base, name)
+            if not contains(given, value):
+                continue
+            if isinstance(given, Range) and given.or_zero:
+                found[IS_ZERO.format(name)] = value == 0
+                if value == 0:
+                    continue
+            found[name] = value
+        return found
 
     def _suggest(self, name: str, given: Distribution) -> Any:
         if isinstance(given, Choice):

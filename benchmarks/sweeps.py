@@ -32,7 +32,8 @@ from tables import DATA, KINDS, load
 
 from app.auth import SCOPES, create_key
 from app.db import make_engine, migrate
-from lometab.space import PAPER_SPACE, Choice
+from app.tuning import read
+from lometab.space import PAPER_SPACE, contains
 from lometab.tables import Table
 from tests.servers import Postgres, Redis, wait_until
 
@@ -301,7 +302,11 @@ def run_tune(field: Field) -> dict[str, Any]:
         "n_studies": studies,
         "states": {state: count for state, count in states},
         "best_settings": tune["best_settings"],
-        "is_in_space": is_in_space(tune["best_settings"], tune["space"]),
+        "is_in_space": all(
+            contains(read(tune["space"][name]), value)
+            and contains(PAPER_SPACE[name], value)
+            for name, value in tune["best_settings"].items()
+        ),
         "importances": tune["importances"],
         "scores": {
             name: [each["outcome"]["test"]["score"] for each in report["by_seed"]]
@@ -312,25 +317,6 @@ def run_tune(field: Field) -> dict[str, Any]:
             for name, report in reports.items()
         },
     }
-
-
-def is_in_space(settings: dict[str, Any], space: dict[str, Any]) -> bool:
-    """Whether every setting is one that its distribution can give."""
-    for name, value in settings.items():
-        given = space[name]
-        if "values" in given:
-            is_fine = value in given["values"]
-            known = PAPER_SPACE[name]
-            is_fine &= not isinstance(known, Choice) or value in known.values
-        else:
-            is_fine = given["low"] <= value <= given["high"]
-            if given["step"]:
-                steps = (value - given["low"]) / given["step"]
-                is_fine &= abs(steps - round(steps)) < 1e-9
-            is_fine |= given["or_zero"] and value == 0
-        if not is_fine:
-            return False
-    return True
 
 
 def run_many(field: Field) -> dict[str, Any]:

@@ -108,6 +108,18 @@ def is_whole(name: str) -> bool:
     return isinstance(getattr(TrainConfig(), name), int)
 
 
+def contains(given: Distribution, value: Any) -> bool:
+    """Whether a distribution can give the value."""
+    if isinstance(given, Choice):
+        return value in given.values
+    if given.or_zero and value == 0:
+        return True
+    if not given.low <= value <= given.high:
+        return False
+    steps: float = (value - given.low) / given.step if given.step else 0.0
+    return abs(steps - round(steps)) < 1e-9
+
+
 def check_space(space: Mapping[str, Distribution], base: TrainConfig) -> None:
     """ConfigError for a name or a value that is not allowed."""
     for name, distribution in space.items():

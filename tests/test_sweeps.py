@@ -196,6 +196,8 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
     tune = service.client.get(f"/jobs/{job['id']}/tune").json()
     assert len(tune["trials"]) == 8
     assert {each["status"] for each in tune["trials"]} == {"succeeded"}
+    given = tune["trials"][0]["settings"]
+    assert (given["k"], given["n_bins"], given["d_block"]) == (4, 8, 16)
     full = [t for t in tune["trials"] if not t["is_pruned"]]
     best = min(full, key=lambda t: t["outcome"]["val"]["score"])
     assert tune["best"] == best["trial"]

@@ -22,6 +22,7 @@ from lometab.space import (
     Choice,
     Range,
     check_space,
+    contains,
     count_cells,
     expand_grid,
 )
@@ -157,6 +158,14 @@ def test_the_papers_grid_and_space_are_allowed() -> None:
     assert len(cells) == count_cells([PAPER_GRID]) == 30
     assert cells[0] == {"rank": 1, "sigma_init": 0.1}
     check_space(PAPER_SPACE, BASE)
+
+
+def test_what_a_distribution_can_give() -> None:
+    assert contains(Choice([1, 2]), 2) and not contains(Choice([1, 2]), 3)
+    steps = Range(64, 128, step=16)
+    assert [contains(steps, v) for v in (64, 72, 80, 128, 144)] == [1, 0, 1, 1, 0]
+    maybe = Range(1e-4, 1e-1, log=True, or_zero=True)
+    assert [contains(maybe, v) for v in (0, 1e-5, 1e-4, 0.1)] == [1, 0, 1, 1]
 
 
 def test_cells_are_there_once_and_as_many_as_wanted() -> None:
