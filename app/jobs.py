@@ -41,7 +41,19 @@ def add(session: Session, job: Job, warnings: Sequence[str] = ()) -> None:
     job.event_seq = len(happenings)
     session.add(job)
     session.flush()
-    _record(session, job.id, job.workspace_id, 1, happenings)
+    _record(session, [(job.id, job.workspace_id, 1)], happenings)
+
+
+def add_all(session: Session, many: Sequence[Job]) -> None:
+    """New jobs of one queue; the caller commits."""
+    if not many:
+        return
+    for job in many:
+        job.event_seq = 1
+    session.add_all(many)
+    session.flush()
+    rows = [(job.id, job.workspace_id, 1) for job in many]
+    _record(session, rows, [("queued", {"queue": many[0].queue})])
 
 
 # What a worker does with a job
@@ -95,7 +107,8 @@ def claim(
             )
         )
         happening = ("running", {"attempt": job.attempt, "worker": owner})
-        _record(session, job.id, job.workspace_id, job.event_seq, [happening])
+        row = (job.id, job.workspace_id, job.event_seq)
+        _record(session, [row], [happening])
     session.commit()
     return job
 
@@ -151,7 +164,11 @@ def set_hyperparameters(
     session: Session, job: Job, hyperparameters: Mapping[str, Any]
 ) -> bool:
     """What was drawn for a trial, before it is trained."""
-    config = {**job.config, "hyperparameters": dict(hyperparameters)}
+    config = {
+        **job.config,
+        "hyperparameters": dict(hyperparameters),
+        "trial_of": {**job.config["trial_of"], "is_drawn": True},
+    }
     moved = _move(session, job, HELD, (), config=config)
     if moved:
         job.config = config
@@ -533,8 +550,7 @@ def move_all(
         .returning(Job.id, Job.workspace_id, Job.event_seq)
         .execution_options(synchronize_session=False)
     ).all()
-    for job_id, workspace_id, seq in rows:
-        _record(session, job_id, workspace_id, seq, [happening])
+    _record(session, [(job, place, seq) for job, place, seq in rows], [happening])
     return len(rows)
 
 
@@ -555,28 +571,35 @@ def _write(
     if seq is None:
         return False
     first = seq - len(happenings) + 1
-    _record(session, job.id, job.workspace_id, first, happenings)
+    _record(session, [(job.id, job.workspace_id, first)], happenings)
     return True
 
 
 def _record(
     session: Session,
-    job_id: str,
-    workspace_id: str,
-    first: int,
+    rows: Sequence[tuple[str, str, int]],
     happenings: Sequence[Happening],
 ) -> None:
-    """Events numbered from `first` on, in the transaction that took the numbers."""
+    """The same events of each of the jobs, in the transaction that took the numbers.
+
+    Args:
+        rows: the id, the workspace and the number of the first event.
+    """
+    if not rows or not happenings:
+        return
     moment = db.now(session)
-    session.add_all(
-        Event(
-            job_id=job_id,
-            workspace_id=workspace_id,
-            seq=first + i,
-            type=kind,
-            data=data,
-            created_at=moment,
-        )
-        for i, (kind, data) in enumerate(happenings)
+    session.execute(
+        sa.insert(Event),
+        [
+            {
+                "job_id": job_id,
+                "workspace_id": workspace_id,
+                "seq": first + i,
+                "type": kind,
+                "data": data,
+                "created_at": moment,
+            }
+            for job_id, workspace_id, first in rows
+            for i, (kind, data) in enumerate(happenings)
+        ],
     )
-    session.flush()

@@ -8,13 +8,13 @@ import orjson
 
 from app.errors import Invalid
 from app.models import Job, new_id
-from app.schemas import JobSettings, SweepSettings
+from app.schemas import JobSettings, SweepSettings, list_cells
 from lometab.config import TrainConfig
-from lometab.space import Choice, expand_grid
+from lometab.space import Choice
 
 MAX_SCHEMA_BYTES = 64 * 2**20
 """What the columns of a table may take, once for each run."""
-_SIZES = ("k", "rank", "d_block", "n_blocks", "n_bins", "d_embedding")
+_SIZES = ("k", "rank", "d_block", "n_blocks", "n_bins", "d_embedding", "batch_size")
 
 
 def list_sizes(body: JobSettings) -> Iterator[TrainConfig]:
@@ -23,14 +23,21 @@ def list_sizes(body: JobSettings) -> Iterator[TrainConfig]:
     if body.kind == "sweep":
         yield from (replace(base, **cell) for cell in body.list_cells())
     elif body.tune is not None:
+        space = body.tune.full_space
         largest: dict[str, Any] = {}
-        for name, each in body.tune.full_space.items():
+        for name, each in space.items():
             if name in _SIZES:
                 ends = each.values if isinstance(each, Choice) else [each.high]
-                largest[name] = int(max(ends))
-        yield replace(base, **largest)
+                largest[name] = max(int(end) for end in ends if end is not None)
+        variants = space.get("variant", Choice([base.variant]))
+        assert isinstance(variants, Choice)
+        for variant in variants.values:
+            yield replace(base, **{**largest, "variant": variant})
     else:
         yield base
+        for name in body.baselines:
+            if name != "catboost":
+                yield replace(base, variant=name)
 
 
 def make_children(parent: Job, body: JobSettings) -> list[Job]:
@@ -51,7 +58,8 @@ def make_children(parent: Job, body: JobSettings) -> list[Job]:
         assert body.tune is not None
         space = {name: asdict(each) for name, each in body.tune.full_space.items()}
         configs = [(base, {"trial_of": {"space": space}})] * body.tune.n_trials
-    if len(orjson.dumps(parent.schema)) * len(configs) > MAX_SCHEMA_BYTES:
+    sizes = (len(orjson.dumps(each)) for each in (parent.schema, configs[0][1]))
+    if sum(sizes) * len(configs) > MAX_SCHEMA_BYTES:
         raise Invalid(
             f"{len(configs)} runs on a table with so many columns are too much for one "
             "job; say fewer cells, seeds or trials"
@@ -85,8 +93,5 @@ def make_children(parent: Job, body: JobSettings) -> list[Job]:
 def read_cells(config: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of each cell of a sweep, by its config."""
     sweep = SweepSettings(**config["sweep"])
-    baselines: list[dict[str, list[Any]]] = [
-        {"variant": [name]} for name in config["baselines"]
-    ]
     base = TrainConfig(**config["hyperparameters"])
-    return expand_grid([*sweep.grids, *baselines], base, sweep.max_cells)
+    return list_cells(sweep, config["baselines"], base)

@@ -1,7 +1,8 @@
 """Request and response bodies. Bodies out have no defaults: every field is there."""
 
 import datetime as dt
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -22,6 +23,7 @@ from lometab.space import (
     check_space,
     count_cells,
     expand_grid,
+    is_cell_of,
 )
 from lometab.splits import Split
 
@@ -163,10 +165,12 @@ class SweepSettings(BaseModel):
         },
     )
 
-    grid: GridSpace | Annotated[list[GridSpace], Field(max_length=20)] = Field(
-        default_factory=lambda: {**PAPER_GRID},
-        description="Hyperparameters and their values, crossed; or several such grids. "
-        "The default is the paper's, over rank and sigma_init.",
+    grid: GridSpace | Annotated[list[GridSpace], Field(min_length=1, max_length=20)] = (
+        Field(
+            default_factory=lambda: {**PAPER_GRID},
+            description="Hyperparameters and their values, crossed; or several grids. "
+            "The default is the paper's, over rank and sigma_init.",
+        )
     )
     seeds: int = Field(
         default=1, ge=1, le=100, description="Runs of each cell, each with its seed."
@@ -312,28 +316,27 @@ class JobSettings(BaseModel):
             if "catboost" in self.baselines:
                 raise ValueError("the baseline `catboost` goes with the kind train")
             self.sweep = self.sweep or SweepSettings()
-            n_cells = count_cells(self.sweep.grids) + len(self.baselines)
+            n_cells = count_cells(self.sweep.grids)
             n_cells = min(n_cells, self.sweep.max_cells or n_cells)
-            if n_cells * self.sweep.seeds > MAX_CELLS:
+            n_cells += len(self.baselines)
+            if not 0 < n_cells * self.sweep.seeds <= MAX_CELLS:
                 raise ValueError(
                     f"the sweep has {n_cells} cells of {self.sweep.seeds} seeds, and "
                     f"{MAX_CELLS} runs are allowed; shorten the grid or say `max_cells`"
                 )
             self.list_cells()
+        n_seeds = max(
+            self.n_seeds,
+            self.tune.seeds if self.tune else 1,
+            self.sweep.seeds if self.sweep else 1,
+        )
+        replace(self.hyperparameters, seed=self.hyperparameters.seed + n_seeds - 1)
         return self
 
     def list_cells(self) -> list[dict[str, Any]]:
         """The settings of each cell of a sweep; baselines are cells too."""
         assert self.sweep is not None
-        grids = [*self.sweep.grids, *({"variant": [b]} for b in self.baselines)]
-        cells = expand_grid(grids, self.hyperparameters, self.sweep.max_cells)
-        reference = self.sweep.reference
-        if reference is not None and reference not in cells:
-            raise ValueError(
-                f"the reference {reference} is none of the cells; the first of them is "
-                f"{cells[0]}"
-            )
-        return cells
+        return list_cells(self.sweep, self.baselines, self.hyperparameters)
 
     @classmethod
     def setting_names(cls) -> list[str]:
@@ -346,6 +349,20 @@ class JobSettings(BaseModel):
             *TuneSettings.model_fields,
             *nested,
         ]
+
+
+def list_cells(
+    sweep: SweepSettings, baselines: Sequence[str], base: TrainConfig
+) -> list[dict[str, Any]]:
+    """The grid's cells, as many as wanted; baselines and the reference are not drawn
+    by lot."""
+    also: list[dict[str, Any]] = [{"variant": name} for name in baselines]
+    reference = sweep.reference
+    if reference is not None:
+        if not is_cell_of(sweep.grids, reference) and reference not in also:
+            raise ValueError(f"the reference {reference} is none of the cells")
+        also.append(reference)
+    return expand_grid(sweep.grids, base, sweep.max_cells, also)
 
 
 class JobCreate(JobSettings):

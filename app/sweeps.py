@@ -31,12 +31,16 @@ def add(
 ) -> None:
     """A new parent with its children; the caller commits."""
     jobs.add(session, parent, warnings)
-    for child in children:
-        jobs.add(session, child)
+    jobs.add_all(session, children)
 
 
 def begin(session: Session, parent_id: str) -> None:
-    """The first child has been claimed."""
+    """A child has been claimed: the first one begins the parent."""
+    _begin(session, parent_id)
+    session.commit()
+
+
+def _begin(session: Session, parent_id: str) -> None:
     jobs.move_all(
         session,
         [Job.id == parent_id, Job.status == "queued"],
@@ -46,7 +50,6 @@ def begin(session: Session, parent_id: str) -> None:
         lease_owner=HOLDER,
         started_at=sa.func.coalesce(Job.started_at, db.now(session)),
     )
-    session.commit()
 
 
 def follow(session: Session, child: Job) -> Job | None:
@@ -55,22 +58,40 @@ def follow(session: Session, child: Job) -> Job | None:
     Returns: a job that was made of it and now waits for a worker.
     """
     parent = _lock(session, child.parent_id)
-    row = session.execute(
-        sa.select(Job.status, Job.outcome).where(Job.id == child.id)
-    ).one_or_none()
-    if parent is None or row is None or row.status not in FINISHED:
-        session.commit()
-        return None
-    progress = _count_progress(session, parent, row.outcome)
-    happening = _tell(child.id, child.position, row.status)
-    jobs.move_all(session, [Job.id == parent.id], happening, progress=progress)
-    made = _settle(session, parent)
+    made = None
+    if parent is not None:
+        row = session.execute(_CHILDREN.where(Job.id == child.id)).one_or_none()
+        if row is not None and row.status in FINISHED:
+            told = session.scalars(
+                sa.select(Event.data).where(
+                    Event.job_id == parent.id,
+                    Event.type == "child",
+                    Event.data["job_id"].as_string() == child.id,
+                )
+            )
+            if _about(row) not in told.all():
+                _tell(session, parent, row)
+        made = _settle(session, parent)
     session.commit()
     return made
 
 
-def _tell(job_id: str, position: int | None, status: str) -> jobs.Happening:
-    return "child", {"position": position, "job_id": job_id, "status": status}
+_CHILDREN = sa.select(Job.id, Job.position, Job.status, Job.attempt, Job.outcome)
+
+
+def _about(row: Any) -> dict[str, Any]:
+    """What is told of a child's end; an end after another attempt is another one."""
+    return {
+        "position": row.position,
+        "job_id": row.id,
+        "status": row.status,
+        "attempt": row.attempt,
+    }
+
+
+def _tell(session: Session, parent: Job, row: Any) -> None:
+    parent.progress = _count_progress(session, parent, row.outcome)
+    jobs.move_all(session, [Job.id == parent.id], ("child", _about(row)))
 
 
 def look_after(session: Session) -> list[Job]:
@@ -85,7 +106,11 @@ def look_after(session: Session) -> list[Job]:
         parent = _lock(session, parent_id)
         if parent is None:
             continue
-        if parent.status == "running" and _is_out_of_time(session, parent):
+        if parent.status == "queued":
+            counts = count_children(session, parent.id)
+            if counts.keys() - {"queued"}:  # whoever began a child did not come to it
+                _begin(session, parent.id)
+        elif parent.status == "running" and _is_out_of_time(session, parent):
             _stop(session, parent)
         elif parent.status == "stopping":
             _stop_children(session, parent)
@@ -115,13 +140,18 @@ def _lock(session: Session, parent_id: str | None) -> Job | None:
 def _count_progress(
     session: Session, parent: Job, outcome: dict[str, Any] | None
 ) -> dict[str, Any]:
-    counts = count_children(session, parent.id)
-    n_finished = sum(counts.get(status, 0) for status in FINISHED)
-    n_left = sum(counts.values()) - n_finished
+    n_runs = parent.progress["n_runs"]  # a refit is none of them
+    rows = session.execute(
+        sa.select(Job.status, sa.func.count())
+        .where(Job.parent_id == parent.id, Job.position < n_runs)
+        .group_by(Job.status)
+    )
+    n_finished = sum(count for status, count in rows if status in FINISHED)
     progress = {**parent.progress, "n_finished": n_finished}
-    if parent.started_at is not None:
+    if parent.started_at is not None and n_finished:
         elapsed = (db.now(session) - parent.started_at).total_seconds()
-        progress["eta_seconds"] = round(elapsed / n_finished * n_left, 1)
+        eta = elapsed / n_finished * (n_runs - n_finished)
+        progress["eta_seconds"] = round(eta, 1)
     if outcome is not None:
         new, known = Outcome.from_dict(outcome), progress.get("best_score")
         sign = 1 if new.metric == "rmse" else -1
@@ -182,13 +212,13 @@ def _tell_rest(session: Session, parent: Job) -> None:
     told = session.scalars(
         sa.select(Event.data).where(Event.job_id == parent.id, Event.type == "child")
     )
-    known = {data["job_id"] for data in told}
+    known = {(data["job_id"], data["attempt"], data["status"]) for data in told}
     rows = session.execute(
-        sa.select(Job.id, Job.position, Job.status).where(Job.parent_id == parent.id)
+        _CHILDREN.where(Job.parent_id == parent.id).order_by(Job.position)
     ).all()
     for row in rows:
-        if row.id not in known:
-            jobs.move_all(session, [Job.id == parent.id], _tell(*row))
+        if (row.id, row.attempt, row.status) not in known:
+            _tell(session, parent, row)
 
 
 def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
@@ -230,8 +260,8 @@ def _refit(session: Session, parent: Job, winner: Job) -> Job:
     """Train the winner with several seeds, as one model."""
     tune = parent.config["tune"]
     config = {**winner.config, "n_seeds": tune["seeds"]}
-    config.pop("is_cell")
-    config.pop("trial_of", None)
+    for name in ("is_cell", "trial_of"):
+        config.pop(name, None)
     job = Job(
         id=new_id("job"),
         workspace_id=parent.workspace_id,
@@ -318,17 +348,47 @@ def _stop_children(session: Session, parent: Job) -> None:
     if find_refit(session, parent) is not None:
         return  # what is left is the winner's own training
     which = [Job.parent_id == parent.id]
-    jobs.drop_queued(session, which)
+    # One that had begun and lost its worker keeps what it has, and the wish.
+    has_begun = sa.or_(Job.checkpoint_sha256.is_not(None), Job.is_stop_wished)
+    jobs.drop_queued(session, [*which, sa.not_(has_begun)])
+    session.execute(
+        sa.update(Job)
+        .where(*which, Job.status == "queued")
+        .values(is_stop_wished=True)
+        .execution_options(synchronize_session=False)
+    )
     jobs.stop_all(session, which)
 
 
 def retry(session: Session, parent: Job) -> bool:
-    """Run it again, with those of its children that have not succeeded."""
-    moved = jobs.retry_all(session, [Job.id == parent.id])
-    if moved:
-        jobs.retry_all(session, [Job.parent_id == parent.id])
+    """Run those of its children again that have not succeeded.
+
+    Of a tune job that came to a winner, that is the winner's own training.
+    """
+    lock_row(session, parent)
+    which = [Job.parent_id == parent.id]
+    if (refit := find_refit(session, parent)) is not None:
+        which = [Job.id == refit.id]
+    is_moved = parent.status in FINISHED and jobs.retry_all(session, which) > 0
+    if is_moved:
+        jobs.move_all(
+            session,
+            [Job.id == parent.id],
+            ("queued", {"queue": parent.queue}),
+            status="queued",
+            phase=None,
+            error=None,
+            started_at=None,  # its budget of time begins anew
+            finished_at=None,
+            is_stop_wished=False,
+        )
     session.commit()
-    return moved > 0
+    return is_moved
+
+
+def lock_row(session: Session, job: Job) -> None:
+    """Have the row for us alone until the commit, as it is now."""
+    session.refresh(job, with_for_update=True)
 
 
 def _is_out_of_time(session: Session, parent: Job) -> bool:
@@ -345,12 +405,25 @@ def _is_out_of_time(session: Session, parent: Job) -> bool:
 
 def is_worth_keeping(session: Session, child: Job, outcome: Outcome) -> bool:
     """Whether a child that is about to end is among the best so far."""
-    return len(_better(session, child, outcome)) < KEPT_WEIGHTS
+    rank = _rank(outcome, child.position)
+    better = [each for each in _kept(session, child) if _rank(*each[1:]) < rank]
+    return len(better) < KEPT_WEIGHTS
 
 
 def drop_weights(session: Session, child: Job) -> None:
     """Forget the weights of children that are no longer among the best."""
-    kept = session.scalars(
+    kept = sorted(_kept(session, child), key=lambda each: _rank(*each[1:]))
+    for job, _, _ in kept[KEPT_WEIGHTS:]:
+        sha256, job.checkpoint_sha256 = job.checkpoint_sha256, None
+        session.flush()
+        assert sha256 is not None
+        blobs.remove_unused(session, job.workspace_id, sha256)
+    session.commit()
+
+
+def _kept(session: Session, child: Job) -> list[tuple[Job, Outcome, int | None]]:
+    """The child's siblings, itself included, whose weights are kept."""
+    rows = session.scalars(
         sa.select(Job)
         .where(
             Job.parent_id == child.parent_id,
@@ -358,32 +431,15 @@ def drop_weights(session: Session, child: Job) -> None:
             Job.checkpoint_sha256.is_not(None),
         )
         .execution_options(populate_existing=True)
-    ).all()
-    for each in kept:
-        assert each.outcome is not None
-        outcome = Outcome.from_dict(each.outcome)
-        if len(_better(session, each, outcome)) < KEPT_WEIGHTS:
-            continue
-        sha256, each.checkpoint_sha256 = each.checkpoint_sha256, None
-        session.flush()
-        assert sha256 is not None
-        blobs.remove_unused(session, each.workspace_id, sha256)
-    session.commit()
-
-
-def _better(session: Session, child: Job, outcome: Outcome) -> list[str]:
-    """Its siblings that did better, as far as their weights are kept."""
-    rows = session.execute(
-        sa.select(Job.id, Job.outcome).where(
-            Job.parent_id == child.parent_id,
-            Job.id != child.id,
-            Job.checkpoint_sha256.is_not(None),
-            Job.status == "succeeded",
-        )
     )
-    sign = 1 if outcome.metric == "rmse" else -1
     return [
-        job_id
-        for job_id, other in rows
-        if sign * other["val"]["score"] < sign * outcome.val.score
+        (job, Outcome.from_dict(job.outcome), job.position)
+        for job in rows
+        if job.outcome is not None
     ]
+
+
+def _rank(outcome: Outcome, position: int | None) -> tuple[float, int]:
+    """Less is better; of equal ones the first."""
+    sign = 1 if outcome.metric == "rmse" else -1
+    return sign * outcome.val.score, position or 0

@@ -12,8 +12,13 @@ from typing import Any
 
 import optuna
 import sqlalchemy as sa
-from optuna.distributions import BaseDistribution
-from optuna.exceptions import StorageInternalError
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState
 
@@ -28,6 +33,7 @@ log = logging.getLogger(__name__)
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 StudyError = StorageInternalError
+"""The study is out of reach."""
 N_STARTUP_TRIALS = 5
 N_WARMUP_EPOCHS = 3
 IS_ZERO = "{} is 0"
@@ -75,20 +81,51 @@ class Trial:
         self.position = job.position
         self.space = {n: read(d) for n, d in job.config["trial_of"]["space"].items()}
         self.base = TrainConfig(**job.config["hyperparameters"])
-        self._trial = self._find(job.id)
+        is_drawn = job.config["trial_of"].get("is_drawn", False)
+        self._trial = self._find(job.id, is_drawn)
         drawn = {name: self._suggest(name, each) for name, each in self.space.items()}
         self.hyperparameters = vars(replace(self.base, **drawn))
 
-    def _find(self, job_id: str) -> optuna.Trial:
+    def _find(self, job_id: str, is_drawn: bool) -> optuna.Trial:
         """What an earlier attempt at the job had drawn, or a new one."""
-        for each in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if each.user_attrs.get("job_id") == job_id:
-                return optuna.Trial(self.study, each._trial_id)
+        if is_drawn and self._find_running(job_id) is None:
+            # The study has closed it, and the job was tried again: with the settings
+            # that its row has, and its checkpoint.
+            params = self._settings_given()
+            self.study.add_trial(
+                optuna.create_trial(
+                    state=TrialState.RUNNING,
+                    params=params,
+                    distributions={name: self._suggested(name) for name in params},
+                    user_attrs={"job_id": job_id},
+                )
+            )
+        running = self._find_running(job_id)
+        if running is not None:
+            return optuna.Trial(self.study, running)
         if self.position == 0:  # a search shall not miss what was there before it
             self.study.enqueue_trial(self._settings_given(), skip_if_exists=True)
         trial = self.study.ask()
         trial.set_user_attr("job_id", job_id)
         return trial
+
+    def _find_running(self, job_id: str) -> int | None:
+        for each in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if each.user_attrs.get("job_id") == job_id:
+                return each._trial_id
+        return None
+
+    def _suggested(self, name: str) -> BaseDistribution:
+        """What `_suggest` asks of Optuna for a parameter."""
+        if name not in self.space:  # whether another one is 0
+            return CategoricalDistribution([True, False])
+        given = self.space[name]
+        if isinstance(given, Choice):
+            return CategoricalDistribution(given.values)
+        if is_whole(name):
+            low, high, step = int(given.low), int(given.high), int(given.step or 1)
+            return IntDistribution(low, high, log=given.log, step=step)
+        return FloatDistribution(given.low, given.high, log=given.log, step=given.step)
 
     def _settings_given(self) -> dict[str, Any]:
         """Those of the job's own hyperparameters that lie in the space."""
@@ -105,18 +142,19 @@ class Trial:
         return found
 
     def _suggest(self, name: str, given: Distribution) -> Any:
-        if isinstance(given, Choice):
-            return self._trial.suggest_categorical(name, given.values)
-        if given.or_zero and self._trial.suggest_categorical(
-            IS_ZERO.format(name), [True, False]
-        ):
-            return 0 if is_whole(name) else 0.0
-        if is_whole(name):
-            step = int(given.step or 1)
-            low, high = int(given.low), int(given.high)
-            return self._trial.suggest_int(name, low, high, step=step, log=given.log)
+        if isinstance(given, Range) and given.or_zero:
+            if self._trial.suggest_categorical(IS_ZERO.format(name), [True, False]):
+                return 0 if is_whole(name) else 0.0
+        asked = self._suggested(name)
+        if isinstance(asked, CategoricalDistribution):
+            return self._trial.suggest_categorical(name, asked.choices)
+        if isinstance(asked, IntDistribution):
+            return self._trial.suggest_int(
+                name, asked.low, asked.high, step=asked.step, log=asked.log
+            )
+        assert isinstance(asked, FloatDistribution)
         return self._trial.suggest_float(
-            name, given.low, given.high, step=given.step, log=given.log
+            name, asked.low, asked.high, step=asked.step, log=asked.log
         )
 
     def is_hopeless(self, progress: dict[str, Any]) -> bool:
@@ -124,7 +162,7 @@ class Trial:
         try:
             self._trial.report(progress["val_score"], progress["epoch"])
             return self._trial.should_prune()
-        except StudyError as error:
+        except (StudyError, UpdateFinishedTrialError) as error:
             log.warning("an epoch of a trial goes untold: %s", error)
             return False
 
@@ -163,9 +201,13 @@ def tell_all(parent_id: str) -> None:
     study = optuna.load_study(study_name=parent_id, storage=get_storage())
     tell_study(study)
     with db.reading() as session:
+        parent = session.get(Job, parent_id)
+        n_trials = parent.config["tune"]["n_trials"] if parent is not None else 0
         n_open = session.scalar(
             sa.select(sa.func.count()).where(
-                Job.parent_id == parent_id, Job.status.not_in(FINISHED)
+                Job.parent_id == parent_id,
+                Job.position < n_trials,
+                Job.status.not_in(FINISHED),
             )
         )
     if n_open == 0:
@@ -197,9 +239,13 @@ def find_importances(
     study = optuna.create_study(direction="minimize" if is_regression else "maximize")
     for settings, score in trials:
         params = {name: settings[name] for name in varied}
+        if not all(contains(read(space[name]), params[name]) for name in varied):
+            continue  # a variant that sets one by itself, such as k
         study.add_trial(
             optuna.create_trial(params=params, distributions=varied, value=score)
         )
+    if len(study.trials) < 2:
+        return {}
     evaluator = PedAnovaImportanceEvaluator()
     return get_param_importances(study, evaluator=evaluator)
 
@@ -207,11 +253,9 @@ def find_importances(
 def _distribution(name: str, given: Distribution) -> BaseDistribution:
     """All that a setting could be; a possible 0 widens the range."""
     if isinstance(given, Choice):
-        return optuna.distributions.CategoricalDistribution(given.values)
+        return CategoricalDistribution(given.values)
     low = 0.0 if given.or_zero else given.low
     is_log = given.log and low > 0
     if is_whole(name):
-        return optuna.distributions.IntDistribution(
-            int(low), int(given.high), log=is_log
-        )
-    return optuna.distributions.FloatDistribution(low, given.high, log=is_log)
+        return IntDistribution(int(low), int(given.high), log=is_log)
+    return FloatDistribution(low, given.high, log=is_log)

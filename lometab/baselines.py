@@ -18,7 +18,6 @@ from lometab.outcome import Outcome, measure, measure_part
 from lometab.report import Baseline
 from lometab.splits import Parts
 from lometab.tables import Table
-from lometab.train import Progress
 
 
 def check_installed(names: Sequence[BaselineName]) -> None:
@@ -40,7 +39,7 @@ def compare(
     *,
     threads: int = 1,
     device: str = "cpu",
-    on_epoch: Callable[[Progress], bool | None] | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[Baseline]:
     """The ensemble and each baseline on the test part; the ensemble comes first.
 
@@ -48,22 +47,29 @@ def compare(
         own: what the ensemble came to with each seed.
         configs: its settings, one for each seed; a baseline has the same, but for its
             variant.
+        is_stopped: asked after each epoch; True leaves out what is not trained yet.
     """
     first = _summarise(configs[0].variant, own)
     rows = [first]
     for name in names:
         outcomes = []
         for config in configs:
+            if is_stopped():
+                return rows
             if name == "catboost":
                 outcome = train_catboost(
                     prepared.schema, table, parts, config.seed, threads
                 )
             else:
                 other = prepared.train_ensemble(
-                    replace(config, variant=name), device=device, on_epoch=on_epoch
+                    replace(config, variant=name),
+                    device=device,
+                    on_epoch=lambda _: is_stopped(),
                 )
                 outcome = measure(prepared, other)
             outcomes.append(outcome)
+        if is_stopped():
+            return rows
         rows.append(_summarise(name, outcomes, first))
     return rows
 
@@ -134,9 +140,7 @@ def train_catboost(
     for rows in (parts["val"], parts["test"]):
         answer = model.predict(pool(rows))
         if schema.classes is not None:
-            # A class that is not among the training rows has no column of its own.
-            answer = np.zeros((len(rows), len(schema.classes)))
-            answer[:, model.classes_.astype(np.intp)] = model.predict_proba(pool(rows))
+            answer = model.predict_proba(pool(rows))
         measures.append(measure_part(y[rows], answer, answer[:, None], variance))
     return Outcome(
         metric="rmse" if is_regression else "accuracy",

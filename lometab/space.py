@@ -1,11 +1,13 @@
 """Which settings to try: grids to sweep, spaces to tune, and those of the paper."""
 
-import itertools
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Interval, Len
 
 from lometab.config import TrainConfig
 from lometab.errors import ConfigError
@@ -20,43 +22,84 @@ Grid = Mapping[str, Sequence[Any]]
 
 
 def expand_grid(
-    grids: Sequence[Grid], base: TrainConfig, max_cells: int | None = None
+    grids: Sequence[Grid],
+    base: TrainConfig,
+    max_cells: int | None = None,
+    also: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
     """The cells of the grids, each once, as the settings that differ from `base`.
 
+    Their order depends on the names and the values alone, not on the order of the
+    names: a database may change that.
+
     Args:
         max_cells: if there are more, so many of them, drawn with a fixed seed.
+        also: further cells, which are always there.
 
     Raises:
         ConfigError: a name or a value that is not allowed.
     """
-    found: dict[frozenset[Any], dict[str, Any]] = {}
     for grid in grids:
         for name, values in grid.items():
             _check_name(name)
             if not values:
                 raise ConfigError(f"the grid has no value for {name}")
-        for combination in itertools.product(*grid.values()):
-            cell = dict(zip(grid, combination, strict=True))
-            config = replace(base, **cell)  # raises for what is not allowed
-            cell = {name: getattr(config, name) for name in cell}
-            found.setdefault(frozenset(cell.items()), cell)
-    cells = [*found.values()]
-    if max_cells is not None and len(cells) > max_cells:
-        kept = random.Random(0).sample(range(len(cells)), max_cells)
-        cells = [cells[i] for i in sorted(kept)]
-    return cells
+            for value in values:
+                _normalise(base, {name: value})
+    total = count_cells(grids)
+    chosen: Sequence[int] = range(total)
+    if max_cells is not None and total > max_cells:
+        chosen = sorted(random.Random(0).sample(chosen, max_cells))
+    cells = [_normalise(base, _cell_at(grids, i)) for i in chosen]
+    cells += [_normalise(base, cell) for cell in also]
+    return [*{frozenset(cell.items()): cell for cell in cells}.values()]
+
+
+def _cell_at(grids: Sequence[Grid], index: int) -> dict[str, Any]:
+    """One cell of the grids, without making the others; the last name varies first."""
+    for grid in grids:
+        size = count_cells([grid])
+        if index >= size:
+            index -= size
+            continue
+        cell: dict[str, Any] = {}
+        for name in sorted(grid, reverse=True):
+            index, place = divmod(index, len(grid[name]))
+            cell[name] = grid[name][place]
+        return dict(sorted(cell.items()))
+    raise IndexError(index)
+
+
+def _normalise(base: TrainConfig, cell: Mapping[str, Any]) -> dict[str, Any]:
+    """The cell with numbers as the settings have them; ConfigError if not allowed."""
+    for name in cell:
+        _check_name(name)
+    config = replace(base, **cell)
+    found = {name: getattr(config, name) for name in cell}
+    return {
+        name: float(value) if isinstance(getattr(_DEFAULTS, name), float) else value
+        for name, value in found.items()
+    }
+
+
+_DEFAULTS = TrainConfig()
+
+
+def is_cell_of(grids: Sequence[Grid], cell: Mapping[str, Any]) -> bool:
+    """Whether the grids have the cell."""
+    return any(
+        grid.keys() == cell.keys()
+        and all(cell[name] in values for name, values in grid.items())
+        for grid in grids
+    )
 
 
 def count_cells(grids: Sequence[Grid]) -> int:
     """How many there are at most, without making them."""
-    total = 0
-    for grid in grids:
-        size = 1
-        for values in grid.values():
-            size *= len(values)
-        total += size
-    return total
+    return sum(math.prod(map(len, grid.values())) for grid in grids)
+
+
+Finite = Annotated[float, Interval(ge=-1e300, le=1e300)]
 
 
 @dataclass(frozen=True)
@@ -65,7 +108,7 @@ class Choice:
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
-    values: list[Any]
+    values: Annotated[list[str | bool | int | float | None], Len(1, 1000)]
 
 
 @dataclass(frozen=True)
@@ -77,9 +120,9 @@ class Range:
         "use_attribute_docstrings": True,
     }
 
-    low: float
-    high: float
-    step: float | None = None
+    low: Finite
+    high: Finite
+    step: Finite | None = None
     log: bool = False
     """Uniform in its logarithm."""
     or_zero: bool = False
@@ -105,7 +148,7 @@ PAPER_SPACE: dict[str, Distribution] = {
 
 def is_whole(name: str) -> bool:
     """Whether a setting is a whole number."""
-    return isinstance(getattr(TrainConfig(), name), int)
+    return type(getattr(_DEFAULTS, name)) is int
 
 
 def contains(given: Distribution, value: Any) -> bool:
@@ -127,7 +170,7 @@ def check_space(space: Mapping[str, Distribution], base: TrainConfig) -> None:
         if isinstance(distribution, Choice):
             if not distribution.values:
                 raise ConfigError(f"the space has no value for {name}")
-            extremes = distribution.values
+            extremes: list[Any] = distribution.values
         else:
             extremes = _check_range(name, distribution)
         for value in extremes:
@@ -136,6 +179,8 @@ def check_space(space: Mapping[str, Distribution], base: TrainConfig) -> None:
 
 def _check_range(name: str, given: Range) -> list[Any]:
     """Its ends, and 0 where that is possible."""
+    if isinstance(getattr(_DEFAULTS, name), str | bool):
+        raise ConfigError(f"{name} has no range; give its `values`")
     if not given.low <= given.high:
         raise ConfigError(f"the low end of {name} is above its high end")
     if given.log and given.low <= 0:

@@ -439,6 +439,8 @@ def fit(
             val_score, member_score, diversity = score(
                 outputs, y_val, task=task, y_std=y_std
             )
+            if not math.isfinite(val_score):
+                raise _diverged(f"The score became {val_score}", epoch, config)
             if _is_better(val_score, best_score, task):
                 best, best_epoch, best_score = _snapshot(model), epoch, val_score
             progress = Progress(

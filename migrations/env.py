@@ -20,6 +20,8 @@ def render_item(kind: str, item: Any, _: object) -> str | Literal[False]:
 
 def run(connection: sa.Connection) -> None:
     is_postgres = connection.dialect.name == "postgresql"
+    if is_postgres:  # two services that start at once must not both migrate
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(5417231)")
     tables = sa.inspect(connection).get_table_names()
     if "jobs" in tables and VERSION_TABLE not in tables:  # made before it had its name
         connection.exec_driver_sql(
@@ -33,8 +35,6 @@ def run(connection: sa.Connection) -> None:
         render_item=render_item,
     )
     with context.begin_transaction():
-        if is_postgres:  # two services that start at once must not both migrate
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(5417231)")
         context.run_migrations()
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from celery.platforms import SecurityWarning
 from celery.signals import worker_init, worker_shutdown, worker_shutting_down
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs, sweeps
@@ -55,6 +55,7 @@ LEAVE_SECONDS = 10.0  # for a child to end its epoch when the worker has to go
 PROGRESS_SECONDS = 0.5
 STDERR = "stderr"
 WISH_SECONDS = 1.0
+DRAW_SECONDS = 5.0  # until settings that could not be drawn are asked for again
 
 stopping = threading.Event()
 celery = get_celery()
@@ -115,7 +116,7 @@ def _tell_study(parent_id: str) -> None:
 
     try:
         tuning.tell_all(parent_id)
-    except DBAPIError as error:
+    except (DBAPIError, tuning.StudyError, KeyError) as error:  # or there is none
         log.warning("%s: its study is told later: %s", parent_id, error)
 
 
@@ -318,6 +319,7 @@ class Attempt:
                 )
         except (DBAPIError, StudyError) as error:
             log.warning("%s: its settings cannot be drawn now: %s", self.job.id, error)
+            stopping.wait(DRAW_SECONDS)
             self._settle(jobs.release)
             return False
 
@@ -544,6 +546,13 @@ class Attempt:
                     if not move(session, self.job, *args, **kwargs):
                         move = jobs.end_cancelled
                         move(session, self.job)
+            except DataError as error:
+                # What the database will never take must not keep the end from it.
+                log.error("%s: its events are left out: %s", self.job.id, error)
+                if not happenings:
+                    raise
+                happenings = []
+                continue
             except DBAPIError as error:
                 log.warning("%s: the end is not written yet: %s", self.job.id, error)
                 time.sleep(0.5)

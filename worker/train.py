@@ -64,7 +64,7 @@ def main() -> int:
     os.dup2(2, 1)
 
     def say(**message: Any) -> None:
-        pipe.write(json.dumps(message) + "\n")
+        pipe.write(json.dumps(message, allow_nan=False) + "\n")
 
     spec, wishes = inbox.get()
     die_with_parent(spec["supervisor"])
@@ -127,6 +127,7 @@ def run(
     clock.start("training")
     configs = [replace(config, seed=config.seed + i) for i in range(n_seeds)]
     first, *others = Training(spec, folder, say, orders).fit_all(prepared, configs)
+    del configs[1 + len(others) :]  # seeds that a stop left out
     ensemble = Ensemble(schema, prepared.preprocessor, config, first, tuple(others))
     outcomes = []
     if is_compared:
@@ -168,14 +169,14 @@ def run(
             parts,
             threads=spec["threads"],
             device=spec["device"],
-            on_epoch=lambda _: "stop" in orders,
+            is_stopped=lambda: "stop" in orders,
         )
         reports["report"]["baselines"] = [asdict(each) for each in compared]
     reports["report"] |= {
         "n_parameters": ensemble.n_parameters,
         "by_seed": [
             {"seed": each.seed, "outcome": asdict(outcome)}
-            for each, outcome in zip(configs, outcomes, strict=False)
+            for each, outcome in zip(configs, outcomes, strict=False)  # if compared
         ],
         "training": {
             "best_epoch": ensemble.fit.best_epoch,
@@ -249,8 +250,10 @@ class Training:
     ) -> "list[Fit]":
         from lometab.train import Checkpoint
 
-        fits = []
+        fits: list[Fit] = []
         for i, config in enumerate(configs):
+            if fits and "stop" in self.orders:
+                break  # a member that has hardly been trained is none
             name = f"seed-{config.seed}"
             resume = None
             if (self.folder / CHECKPOINT / name).exists():

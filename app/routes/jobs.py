@@ -310,10 +310,13 @@ def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRe
         ),
         key=lambda each: each.job_bytes,
     )
+    # Members of further seeds are there when the file is made and checked.
+    n_seeds = body.tune.seeds if body.tune is not None else body.n_seeds
+    further = (n_seeds - 1) * expected.serving_bytes
     return EstimateRead(
-        n_parameters=body.n_seeds * expected.n_parameters,
-        memory_bytes=IMPORTED_BYTES + expected.job_bytes,
-        serving_bytes=body.n_seeds * expected.serving_bytes,
+        n_parameters=n_seeds * expected.n_parameters,
+        memory_bytes=IMPORTED_BYTES + expected.job_bytes + further,
+        serving_bytes=n_seeds * expected.serving_bytes,
         flops_per_epoch=expected.flops_per_epoch,
         seconds_per_epoch=round(expected.flops_per_epoch / FLOPS_PER_SECOND, 3),
     )
@@ -463,6 +466,7 @@ def _find_model_id(session: Session, job: Job) -> str | None:
 )
 def delete_job(job: ChangedJobDep, session: SessionDep) -> None:
     """Before the end, or while its model lives, the answer is a 409."""
+    sweeps.lock_row(session, job)  # and its children after it
     if job.status not in FINISHED:
         raise JobNotFinished(
             f"the job is {job.status}; it can be deleted when it has ended",
@@ -534,6 +538,7 @@ def retry_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
     those runs are tried again that have not succeeded."""
     if job.parent_id is not None:
         parent = session.get_one(Job, job.parent_id)
+        sweeps.lock_row(session, parent)
         if parent.status in FINISHED:
             raise JobIsPart(f"the job is a part of {parent.id}, which has ended")
     answer = _ask(job, session, "retry", "tried again")
@@ -543,7 +548,7 @@ def retry_job(job: ChangedJobDep, session: SessionDep) -> JobRead:
 
 def _ask(job: Job, session: Session, verb: str, participle: str) -> JobRead:
     moved = getattr(sweeps if job.kind in PARENTS else jobs, verb)(session, job)
-    if job.parent_id is not None:
+    if moved and job.parent_id is not None:
         sweeps.follow(session, job)
     session.refresh(job)
     if not moved:

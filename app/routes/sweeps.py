@@ -159,9 +159,14 @@ def _read_trial(job: Job, names: list[str]) -> TrialRead:
         job_id=job.id,
         status=job.status,
         is_pruned=outcome is not None and outcome.is_pruned,
-        settings=_varied(job, names) if job.attempt else None,
+        settings=_varied(job, names) if _is_drawn(job) else None,
         outcome=outcome,
     )
+
+
+def _is_drawn(trial: Job) -> bool:
+    """Whether its settings are its own by now."""
+    return bool(trial.config["trial_of"].get("is_drawn"))
 
 
 def _varied(job: Job, names: list[str]) -> dict[str, Any]:
@@ -195,12 +200,15 @@ def promote(
     )
     if position >= n_known:
         raise Invalid(f"there is no {word} {position}; they are 0 to {n_known - 1}")
+    # Locked: its weights must not be dropped on the way.
     run = session.scalars(
-        sa.select(Job).where(Job.parent_id == job.id, Job.position == position)
+        sa.select(Job)
+        .where(Job.parent_id == job.id, Job.position == position)
+        .with_for_update()
     ).one()
-    if job.kind == "tune" and not run.attempt:
+    if job.kind == "tune" and not _is_drawn(run):
         raise WrongJobStatus(
-            f"trial {position} has not begun, and its settings are not drawn",
+            f"trial {position} has no settings yet",
             job_status=run.status,
         )
     apart = ("is_cell", "cell", "trial_of")

@@ -29,7 +29,8 @@ DONE: dict[str, Any] = {"progress": {}, "weights_sha256": None}
 def make_family(
     session: Session, n_children: int = 3, **values: Any
 ) -> tuple[Job, list[Job]]:
-    parent = make_job(session, **{"kind": "sweep", "progress": {}, **values})
+    progress = {"n_finished": 0, "n_runs": n_children}
+    parent = make_job(session, **{"kind": "sweep", "progress": progress, **values})
     children = [
         make_job(session, parent_id=parent.id, position=i, config={"is_cell": True})
         for i in range(n_children)
@@ -183,6 +184,68 @@ def test_weights_of_the_best_are_kept(session: Session) -> None:
     assert n_blobs == 4  # the table, and three
 
 
+def test_of_equal_runs_the_first_are_kept(session: Session) -> None:
+    from app import blobs
+
+    _, children = make_family(session, 5)
+    for i in range(5):
+        claimed = claim(session)
+        assert sweeps.is_worth_keeping(session, claimed, outcome(0.5)) == (i < 3)
+        kept = blobs.store_bytes("default", f"weights {i}".encode()) if i < 3 else None
+        state = asdict(outcome(0.5))
+        jobs.finish_cell(
+            session, claimed, outcome=state, progress={}, weights_sha256=kept
+        )
+        sweeps.drop_weights(session, claimed)
+    found = [read(session, child).checkpoint_sha256 is not None for child in children]
+    assert found == [True, True, True, False, False]
+
+
+def test_a_budget_begins_anew_with_a_retry(session: Session) -> None:
+    config = {"max_runtime_seconds": 60}
+    parent, _ = make_family(session, 2, config=config)
+    for _ in range(2):
+        held = claim(session)
+        jobs.fail(session, held, {"code": "diverged", "detail": "no"})
+        sweeps.follow(session, held)
+    long_ago = parent.created_at.replace(year=2020)
+    session.execute(sa.update(Job).values(started_at=long_ago))
+    session.commit()
+    assert sweeps.retry(session, read(session, parent))
+    claim(session)
+    sweeps.look_after(session)
+    assert read(session, parent).status == "running"
+
+
+def test_a_stopped_cell_that_loses_its_worker_keeps_the_wish(session: Session) -> None:
+    parent, children = make_family(session, 2)
+    held = claim(session)
+    sweeps.stop(session, parent)
+    jobs.release(session, held)
+    sweeps.look_after(session)
+    assert read(session, children[0]).status == "queued"
+    again = claim(session)
+    assert (again.id, again.status) == (held.id, "stopping")
+    finish(session, again)
+    assert read(session, parent).status == "succeeded"
+
+
+def test_a_sweep_with_failed_cells_can_be_retried(session: Session) -> None:
+    parent, _ = make_family(session, 2)
+    finish(session, claim(session))
+    held = claim(session)
+    jobs.fail(session, held, {"code": "diverged", "detail": "no"})
+    sweeps.follow(session, held)
+    assert read(session, parent).status == "succeeded"
+    assert sweeps.retry(session, read(session, parent))
+    finish(session, claim(session))
+    assert read(session, parent).status == "succeeded"
+    assert read(session, parent).progress["n_finished"] == 2
+    assert not sweeps.retry(session, read(session, parent))  # nothing is left to do
+    sweeps.follow(session, held)  # a worker that comes too late says nothing twice
+    assert types(session, parent).count("child") == 3
+
+
 def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     config = {"tune": {"n_trials": 2, "seeds": 3}}
     parent, children = make_family(session, 2, kind="tune", config=config)
@@ -201,6 +264,7 @@ def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     jobs.fail(session, refit, {"code": "diverged", "detail": "no"})
     sweeps.follow(session, refit)
     assert read(session, parent).status == "failed"
+    assert read(session, parent).progress["n_finished"] == 2  # trials
     # Tried again, it is the refit alone that has to be made, and there is still one.
     assert sweeps.retry(session, parent)
     again = claim(session)
@@ -272,6 +336,23 @@ def test_a_sweep_as_the_api_shows_it(client: TestClient) -> None:
     assert client.get(children[0]["links"]["self"]).status_code == 404
 
 
+def test_cells_are_those_that_were_asked_for(client: TestClient) -> None:
+    """Whatever order the names have in the database."""
+    grid = {"variant": ["lometab", "tabm"], "k": [2, 4], "d_block": [8, 16]}
+    for more in (
+        {},
+        {"max_cells": 3, "reference": {"k": 2, "d_block": 8, "variant": "tabm"}},
+    ):
+        job = post(client, kind="sweep", sweep={"grid": grid, **more})
+        sweep = client.get(job["links"]["sweep"]).json()
+        children = client.get(f"{job['links']['children']}&limit=100").json()["data"]
+        by_position = {each["position"]: each for each in children}
+        for cell in sweep["comparison"]["cells"]:
+            settings = by_position[cell["cell"]]["config"]["hyperparameters"]
+            assert cell["settings"].items() <= settings.items()
+    assert len(children) in (3, 4)  # the reference is there in any case
+
+
 def test_a_tune_job_as_the_api_shows_it(client: TestClient) -> None:
     space = {"k": None, "rank": {"values": [3]}}
     job = post(client, kind="tune", tune={"n_trials": 2, "space": space})
@@ -313,12 +394,40 @@ def test_a_tune_job_as_the_api_shows_it(client: TestClient) -> None:
         ({"kind": "tune", "baselines": ["mlp"]}, "`baselines`"),
         ({"kind": "sweep", "baselines": ["catboost"]}, "`catboost`"),
         ({"n_seeds": 0}, "n_seeds"),
+        ({"n_seeds": 3, "hyperparameters": {"seed": 2**31 - 1}}, "seed must be"),
+        ({"kind": "sweep", "sweep": {"grid": []}}, "at least 1 item"),
+        ({"kind": "sweep", "sweep": {"grid": {"k": [[1]]}}}, "grid"),
+        (
+            {
+                "kind": "sweep",
+                "sweep": {
+                    "grid": {n: [0.5] * 1000 for n in ("lr", "dropout", "sigma_init")},
+                },
+            },
+            "runs are allowed",
+        ),
+        ({"kind": "tune", "tune": {"space": {"k": {"low": 1, "high": 1e400}}}}, "high"),
+        (
+            {"kind": "tune", "tune": {"space": {"variant": {"low": 1, "high": 2}}}},
+            "variant has no range",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(
     client: TestClient, config: dict[str, Any], words: str
 ) -> None:
     assert words in post(client, 422, **config)["detail"]
+
+
+def test_a_huge_grid_is_not_made_to_draw_from_it(client: TestClient) -> None:
+    grid = {
+        "lr": [(i + 1) / 2000 for i in range(1000)],
+        "dropout": [i / 2000 for i in range(1000)],
+        "sigma_init": [i / 100 for i in range(1000)],
+        "weight_decay": [i / 2000 for i in range(1000)],
+    }
+    job = post(client, kind="sweep", sweep={"grid": grid, "max_cells": 2})
+    assert job["progress"]["n_runs"] == 2
 
 
 def test_promoting(client: TestClient) -> None:
