@@ -59,8 +59,6 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         TrainConfig(d_embedding=32, weight_decay=0.01),
         TrainConfig(k=32),
         TrainConfig(lr=4e-4, patience=48),
-        TrainConfig(rank=16, sigma_init=2.0, lr=2e-3, patience=32),
-        TrainConfig(rank=4, sigma_init=3.0, lr=2e-3, patience=32),
     ],
     "churn": [
         TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),
