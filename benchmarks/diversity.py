@@ -15,8 +15,10 @@ from functools import cache
 from statistics import mean, stdev
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
+from matplotlib import pyplot
 from record import ROOT, Runs, progress_line, show, table, write_section
 from tables import answers, load
 from torch import nn
@@ -29,7 +31,10 @@ from lometab.nn import LoMETab
 from lometab.preprocessing import Preprocessor
 from lometab.train import Part, fit, predict, score
 
+matplotlib.use("Agg")
+
 PAPER = ROOT.parent / "shared" / "paper"
+FIGURE = ROOT / "docs" / "figures" / "diversity_forms.png"
 
 # The paper does not say on which network its grids were made; this one is small enough
 # for a CPU. Members share batches, so that only their start tells them apart.
@@ -297,6 +302,7 @@ def forms_section(runs: Runs) -> str:
                     f"{max(result['accuracy']):.4f}",
                 ]
             )
+    draw_forms(runs)
     header = ["sigma", "form", "residual / W at the start"]
     header += [f"epoch {epoch}" for epoch in SHOWN_EPOCHS]
     return (
@@ -304,10 +310,31 @@ def forms_section(runs: Runs) -> str:
         f"adult, rank {RANK}, one seed, no early stopping. *Residual / W*: root mean "
         "square of W_k - W in the first layer, beside that of W. *Matched*: additive, "
         "with B scaled so that this is what it is in the multiplicative form.\n\n"
+        + f"![KL over training](figures/{FIGURE.name})\n\n"
         + table([*header, "best accuracy"], rows)
         + "\n"
         + REASON
     )
+
+
+def draw_forms(runs: Runs) -> None:
+    """KL over training, one panel for each sigma."""
+    figure, axes = pyplot.subplots(
+        1, len(SIGMAS), figsize=(13, 4.2), sharey=True, layout="constrained"
+    )
+    for axis, sigma in zip(axes, SIGMAS, strict=True):
+        for form in FORMS:
+            result = runs.find(key(form, form_config(form, sigma)))
+            if result is not None:
+                axis.plot(result["kl"], label=form)
+        axis.set_yscale("log")
+        axis.set_xlabel("epoch")
+        axis.set_title(f"sigma_init {sigma}")
+    axes[0].set_ylabel("pairwise KL on validation")
+    axes[0].legend()
+    figure.suptitle(f"LoMETab on adult, rank {RANK}: diversity over training")
+    FIGURE.parent.mkdir(exist_ok=True)
+    figure.savefig(FIGURE, dpi=110)
 
 
 REASON = """\

@@ -63,7 +63,14 @@ from app.schemas import (
 )
 from app.settings import Settings
 from app.uploads import Upload, read_body, receive
-from lometab.data import BY_CALLER, BY_SPLIT, Schema, features, infer_schema
+from lometab.data import (
+    BY_CALLER,
+    BY_SPLIT,
+    Schema,
+    features,
+    infer_schema,
+    target,
+)
 from lometab.estimate import estimate
 from lometab.profile import find_leaks
 from lometab.splits import Parts, split_rows
@@ -232,7 +239,11 @@ def _create_job(
     )
     _refuse_infinite(table, schema, dataset)
     parts = split_rows(table, schema, body.split)
-    warnings = [*_warn(schema, dataset, parts), *find_leaks(table, schema)]
+    warnings = [
+        *_warn(schema, dataset, parts),
+        *_warn_of_classes(table, schema, parts),
+        *find_leaks(table, schema),
+    ]
     expected = _estimate(dataset, schema, body)
     if 0 < settings.max_training_bytes < expected.memory_bytes:
         raise TooMuchMemory(
@@ -289,6 +300,20 @@ def _warn(schema: Schema, dataset: Dataset, parts: Parts) -> Iterator[str]:
     n_left_out = dataset.n_rows - sum(map(len, parts.values()))
     if n_left_out:
         yield f"{n_left_out} rows without a target are left out"
+
+
+def _warn_of_classes(table: Table, schema: Schema, parts: Parts) -> Iterator[str]:
+    """Classes that a given split leaves out of a part, which then says nothing of
+    them."""
+    if schema.classes is None:
+        return
+    y = target(table, schema)
+    for name in ("val", "test"):
+        absent = set(range(len(schema.classes))) - set(y[parts[name]].tolist())
+        if absent:
+            classes = ", ".join(repr(schema.classes[i]) for i in sorted(absent)[:5])
+            more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
+            yield f"the part {name} has no row of the class {classes}{more}"
 
 
 def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRead:

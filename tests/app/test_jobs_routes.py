@@ -201,3 +201,21 @@ def test_health_and_openapi(client: TestClient) -> None:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path
+
+
+def test_a_class_that_a_given_split_leaves_out_is_warned_of(client: TestClient) -> None:
+    parts = ["train"] * 60 + ["val"] * 30 + ["test"] * 30
+    labels = ["a", "b", "c"] * 20 + ["a", "b"] * 15 + ["a", "b", "c"] * 10
+    lines = [
+        f"{i % 7},{i % 5},{y},{p}"
+        for i, (y, p) in enumerate(zip(labels, parts, strict=True))
+    ]
+    job: Any = post(
+        client,
+        "\n".join(["x,z,y,part", *lines]),
+        {"target": "y", "split": {"kind": "column", "column": "part"}},
+    ).json()
+    events = client.get(f"/jobs/{job['id']}/events").json()["data"]
+    warnings = [e["data"]["detail"] for e in events if e["type"] == "warning"]
+    assert "the part val has no row of the class 'c'" in warnings
+    assert not any("the part test" in each for each in warnings)
