@@ -4,12 +4,13 @@
 
 Each shape is trained for two epochs in a process of its own, which then exports the
 model and makes the reports, as a job does; another process loads the file and answers
-4096 rows. Measured is the peak above the level after the imports, on Linux. The exit
-status is 1 if an estimate of training is off by more than 30 %. Without names all
-shapes are measured, and the section in docs/results.md is written.
+as many rows as it runs at a time. A shape that comes in a file is read and written as
+Parquet by a process before these, as the API does. Measured is the peak above the level
+after the imports, on Linux. The exit status is 1 if an estimate of training is below
+0.7 of the peak, or above 1.3 of one of more than 500 MB. Without names all shapes are
+measured, and the section in docs/results.md is written.
 """
 
-import io
 import json
 import subprocess
 import sys
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 MAX_ERROR = 0.3
+SMALL_BYTES = 500 * 10**6
+"""A peak up to this may be less than the estimate by any factor."""
 
-# Numeric columns, levels of each categorical column, classes (0: regression), the way
-# the table comes (arrays or a CSV), and settings.
+# Numeric columns, levels of each categorical column and how long their texts are,
+# classes (0: regression), the way the table comes (arrays or a file), and settings.
 SHAPES: dict[str, dict[str, Any]] = {
     "wide layers": {
         "rows": 2_000,
@@ -63,12 +66,47 @@ SHAPES: dict[str, dict[str, Any]] = {
         "classes": 100,
         "config": {"k": 16, "d_block": 64, "batch_size": 1024, "share_batches": True},
     },
-    "texts": {
+    "file": {
         "rows": 150_000,
         "numeric": 20,
         "levels": [5, 5, 5],
-        "is_text": True,
+        "is_file": True,
         "config": {"k": 8, "d_block": 32, "batch_size": 4096, "share_batches": True},
+    },
+    "file, many rows": {
+        "rows": 1_000_000,
+        "numeric": 20,
+        "levels": [5, 5, 5],
+        "is_file": True,
+        "config": {"k": 8, "d_block": 32, "batch_size": 4096, "share_batches": True},
+    },
+    "file, many columns": {
+        "rows": 100_000,
+        "numeric": 200,
+        "is_file": True,
+        "config": {"k": 8, "d_block": 32, "batch_size": 1024, "share_batches": True},
+    },
+    "file, small network": {
+        "rows": 400_000,
+        "numeric": 80,
+        "is_file": True,
+        "config": {
+            "k": 4,
+            "d_block": 16,
+            "n_bins": 8,
+            "d_embedding": 4,
+            "batch_size": 4096,
+            "share_batches": True,
+        },
+    },
+    "file, long texts": {
+        "rows": 100_000,
+        "numeric": 5,
+        "levels": [40] * 30,
+        "length": 200,
+        "classes": 3,
+        "is_file": True,
+        "config": {"k": 8, "d_block": 32, "batch_size": 1024, "share_batches": True},
     },
     "deep ensemble": {
         "rows": 2_000,
@@ -95,8 +133,10 @@ def main(names: list[str]) -> int:
             ratio = expected[key] / measured[key]
             cells.append(f"{expected[key] / 1e6:.0f} / {measured[key] / 1e6:.0f} MB")
             cells.append(f"{ratio:.2f}")
-            if key == "training_bytes" and abs(ratio - 1) > MAX_ERROR:
-                is_good = False
+            if key == "training_bytes":
+                is_large = measured[key] > SMALL_BYTES
+                is_good &= ratio >= 1 - MAX_ERROR
+                is_good &= ratio <= 1 + MAX_ERROR or not is_large
         counts = f"{expected['n_parameters']:,} / {measured['n_parameters']:,}"
         rows.append([name, describe(SHAPES[name]), counts, *cells])
         print(*rows[-1], sep=" | ", flush=True)
@@ -109,8 +149,9 @@ def main(names: list[str]) -> int:
             "## Estimates of memory\n\n"
             "Estimates from schema, rows, cardinalities and config alone, beside the "
             "peaks of processes above their level after imports: training, the whole "
-            "job with export and reports, and serving 4096 rows at once. CPU, one "
-            f"thread, two epochs.\n\n{table(header, rows)}",
+            "job with export and reports, and serving as many rows as are run at a "
+            "time. Files were written as Parquet before, and are read column by "
+            f"column. CPU, one thread, two epochs.\n\n{table(header, rows)}",
         )
     return 0 if is_good else 1
 
@@ -144,7 +185,7 @@ def predict(shape: dict[str, Any]) -> dict[str, int]:
             shape["rows"],
             TrainConfig(**shape["config"]),
             cardinalities=levels,
-            is_text=shape.get("is_text", False),
+            is_file=shape.get("is_file", False),
         )
     )
 
@@ -152,6 +193,8 @@ def predict(shape: dict[str, Any]) -> dict[str, int]:
 def run(shape: dict[str, Any]) -> dict[str, int]:
     """Measure training, the job and serving in processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
+        if shape.get("is_file"):
+            call("write", json.dumps(shape), folder)
         trained = call("train", json.dumps(shape), folder)
         return trained | call("serve", folder)
 
@@ -169,6 +212,38 @@ def call(*arguments: str) -> dict[str, int]:
     return result
 
 
+# In the process before, whose memory is not counted
+
+
+def write(shape: dict[str, Any], folder: Path) -> dict[str, int]:
+    """The table as the API keeps it, and the schema that it gives to a job."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from lometab.reading import read_file
+    from lometab.tables import ParquetTable
+
+    columns = make_table(shape)
+    for name, column in columns.items():
+        if column.dtype == np.float64:
+            columns[name] = column.round(6)
+    pa.csv.write_csv(pa.table(columns), folder / "data.csv")
+    read_file(folder / "data.csv", folder / "table.parquet")
+    (folder / "data.csv").unlink()
+    schema = make_schema(shape, ParquetTable(folder / "table.parquet"))
+    (folder / "schema.json").write_text(json.dumps(schema.to_dict()))
+    return {}
+
+
+def make_schema(shape: dict[str, Any], rows: Any) -> Any:
+    from lometab.data import infer_schema
+
+    task = {0: "regression", 2: "binary"}.get(shape.get("classes", 0), "multiclass")
+    kinds = {n: "numeric" if n[0] == "n" else "categorical" for n in rows if n != "y"}
+    return infer_schema(rows, target="y", task=task, columns=kinds)
+
+
 # In the processes that are measured
 
 
@@ -176,25 +251,22 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     import torch
 
     from lometab.config import TrainConfig
-    from lometab.data import features, infer_schema, target
+    from lometab.data import Schema, features, target
     from lometab.ensemble import train_ensemble
     from lometab.evaluation import evaluate
     from lometab.export import export
     from lometab.predictor import Predictor
     from lometab.splits import Split, split_rows
-    from lometab.tables import read_csv
+    from lometab.tables import ParquetTable
 
     torch.set_num_threads(1)
-    if shape.get("is_text"):
-        write_csv(shape, folder / "data.csv")
     level = resident()
-    if shape.get("is_text"):
-        rows: Any = read_csv((folder / "data.csv").read_bytes())
+    if shape.get("is_file"):
+        rows: Any = ParquetTable(folder / "table.parquet")
+        schema = Schema.from_dict(json.loads((folder / "schema.json").read_text()))
     else:
         rows = make_table(shape)
-    task = {0: "regression", 2: "binary"}.get(shape.get("classes", 0), "multiclass")
-    kinds = {n: "numeric" if n[0] == "n" else "categorical" for n in rows if n != "y"}
-    schema = infer_schema(rows, target="y", task=task, columns=kinds)
+        schema = make_schema(shape, rows)
     parts = split_rows(rows, schema, Split())
     config = TrainConfig(max_epochs=2, patience=None, **shape["config"])
     ensemble = train_ensemble(rows, schema, parts, config)
@@ -214,13 +286,13 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
 def serve(folder: Path) -> dict[str, int]:
     import numpy as np
 
-    from lometab.predictor import Predictor
+    from lometab.predictor import MAX_ROWS, Predictor
 
     level = resident()
     predictor = Predictor(folder / "model.onnx")
     predictor.run(
-        np.zeros((4096, len(predictor.numeric))),
-        np.full((4096, len(predictor.categorical)), "0", dtype=object),
+        np.zeros((MAX_ROWS, len(predictor.numeric))),
+        np.full((MAX_ROWS, len(predictor.categorical)), "0", dtype=object),
     )
     return {"serving_bytes": peak() - level}
 
@@ -234,29 +306,14 @@ def make_table(shape: dict[str, Any]) -> dict[str, Any]:
         f"n{i}": rng.normal(size=n_rows) for i in range(shape["numeric"])
     }
     for i, n_levels in enumerate(shape.get("levels", [])):
-        levels = np.array([str(level) for level in range(n_levels)], dtype=object)
+        texts = [str(level).zfill(shape.get("length", 1)) for level in range(n_levels)]
+        levels = np.array(texts, dtype=object)
         columns[f"c{i}"] = levels[rng.integers(n_levels, size=n_rows)]
     if n_classes:
         columns["y"] = rng.integers(n_classes, size=n_rows)
     else:
         columns["y"] = rng.normal(size=n_rows)
     return columns
-
-
-def write_csv(shape: dict[str, Any], path: Path) -> None:
-    """The table as a file, by a process of its own, whose memory is not counted."""
-    code = f"import estimate; estimate.write_rows({shape!r}, {str(path)!r})"
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
-
-
-def write_rows(shape: dict[str, Any], path: str) -> None:
-    columns = make_table(shape)
-    lines = io.StringIO()
-    lines.write(",".join(columns) + "\n")
-    for row in zip(*columns.values(), strict=True):
-        cells = (c if isinstance(c, str) else f"{c:.6f}" for c in row)
-        lines.write(",".join(cells) + "\n")
-    Path(path).write_text(lines.getvalue())
 
 
 def resident() -> int:
@@ -276,9 +333,8 @@ def _status(name: str) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        what, *arguments = sys.argv[2:]
-        folder = Path(arguments[-1])
-        done = train(json.loads(arguments[0]), folder) if what == "train" else None
-        print(json.dumps(done or serve(folder)))
+        what, *shape, folder = sys.argv[2:]
+        child = {"write": write, "train": train, "serve": serve}[what]
+        print(json.dumps(child(*map(json.loads, shape), Path(folder))))
     else:
         sys.exit(main(sys.argv[1:]))

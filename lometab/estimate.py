@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lometab.config import ModelConfig, TrainConfig
 from lometab.data import Schema
+from lometab.predictor import MAX_ROWS
 from lometab.preprocessing import PERIODS
 from lometab.splits import Split
 
@@ -21,15 +22,13 @@ _MB = 10**6
 _TORCH_BYTES = 90 * _MB
 _ONNX_RUNTIME_BYTES = 10 * _MB
 _SCIKIT_LEARN_BYTES = 100 * _MB  # loaded for the metrics
-# A text and the pointer to it; while a CSV is read, its lines and cells beside it.
-_TEXT_BYTES = 88
-_READING_BYTES = 150
+_ARROW_BYTES = 30 * _MB  # kept by Arrow when columns of a file have been read
+_ROW_BYTES = 60  # of a row: its target, its part, and a cell while a column is read
 # Freed arrays of this size go back to the system; smaller ones wait to be used again.
 _RETURNED_BYTES = 32 * 2**20
 _MAX_ACTIVATION = 2**24  # numbers in the widest layer of a validation batch
 _CACHED = 2**20  # numbers in arrays of a few members that are worked on together
 _SCORED_ROWS = 8192  # rows whose probabilities are in float64 at a time
-_SERVED_ROWS = 4096  # rows that a predictor runs at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ class Estimate:
     n_parameters: int
     """The number of trained numbers; what the model counts, if the bins are known."""
     training_bytes: int
-    """The peak from a table in memory to a trained model, the table included."""
+    """The peak from a table to a trained model, the table included if in memory."""
     job_bytes: int
     """The same, with the export, its check and the reports that a job makes then."""
     folded_bytes: int
@@ -88,7 +87,7 @@ def estimate(
     *,
     cardinalities: Sequence[int] = (),
     split: Split | None = None,
-    is_text: bool = False,
+    is_file: bool = False,
     has_checkpoints: bool = False,
 ) -> Estimate:
     """What training on a table with this many rows will take.
@@ -102,8 +101,9 @@ def estimate(
         cardinalities: with a schema, the levels of each categorical column, missing
             among them, then a 1 for each numeric column with missing cells.
         split: the shares of validation and test; None: the default ones.
-        is_text: the table's cells are texts, as `read_csv` gives them, and it was read
-            in the same process.
+        is_file: the table is read from a Parquet file, column by column, and so is
+            never in memory as a whole. Texts are taken to be short: of long ones a
+            column is in memory a few times while it is read.
         has_checkpoints: training hands out copies of its state.
     """
     split = split or Split()
@@ -118,24 +118,27 @@ def estimate(
     n_train = max(n_rows - n_val - round(n_rows * split.test), 1)
     sizes = _Sizes(widths, config, n_train)
     n_cells = n_rows * (n_columns + n_ignored + 1)
-    # The table, the raw inputs made of it, and texts of the target. The raw inputs are
-    # gone when the network is trained, but by the measured peaks their memory is not.
-    rows = (_TEXT_BYTES if is_text else _DOUBLE) * n_cells
-    rows += n_rows * (_DOUBLE * n_columns + 60)
-    reading = _READING_BYTES * n_cells if is_text else 0
+    rows = _ARROW_BYTES if is_file else _DOUBLE * n_cells
+    rows += _ROW_BYTES * n_rows
+    # The raw inputs are gone when the network is trained, but not all their memory is.
+    raw = _DOUBLE * n_rows * n_columns
+    kept = min(raw, _RETURNED_BYTES)
     # What the raw inputs of train and validation are transformed to.
     transformed = _FLOAT * sizes.n_numeric + _DOUBLE * (sizes.n_codes + 1)
     arrays = (n_train + n_val) * transformed
     network = _network_bytes(sizes, config, n_train, n_val, has_checkpoints)
-    training = rows + arrays + network
+    training = rows + arrays + max(raw, kept + network)
     serving = _serving_bytes(sizes, config)
-    # The network, the file's content, and the message that it is made from.
-    copies = 3 * _FLOAT * sizes.n_parameters
-    reporting = rows + copies + serving + _report_bytes(sizes, config, n_rows)
+    # The network, twice its size in float64 to check the file, the file's content, and
+    # the message that it is made from; of the raw inputs a part is picked beside them.
+    copies = 5 * _FLOAT * sizes.n_parameters
+    picked = _DOUBLE * max(n_train, n_val) * n_columns
+    reporting = rows + raw + picked + copies + serving
+    reporting += _report_bytes(sizes, config, n_rows)
     return Estimate(
         n_parameters=sizes.n_parameters,
-        training_bytes=_TORCH_BYTES + max(reading, training),
-        job_bytes=_TORCH_BYTES + max(reading, training, reporting),
+        training_bytes=_TORCH_BYTES + training,
+        job_bytes=_TORCH_BYTES + max(training, reporting),
         folded_bytes=_FLOAT * sizes.folded,
         serving_bytes=serving,
         flops_per_epoch=_flops_per_epoch(sizes, config, n_train, n_val),
@@ -238,6 +241,11 @@ def _validation_bytes(sizes: _Sizes, config: TrainConfig, n_val: int) -> int:
         n_batch * (sizes.d_encoded + 2 * sizes.d_in),
         n_batch * (sizes.d_in + 3 * d_hidden) + weights,
     )
+    if n_val > n_batch:  # what one batch frees is only in part used by the next
+        arrays = [(n_batch * sizes.d_in, 2), (n_batch * d_hidden, 3)]
+        predicting += sum(
+            n * size for size, n in arrays if _FLOAT * size < _RETURNED_BYTES
+        )
     outputs = n_val * config.k * sizes.d_out
     n_scored = n_val if sizes.d_out == 1 else min(n_val, _SCORED_ROWS)
     scored = n_scored * config.k * sizes.d_out
@@ -250,10 +258,12 @@ def _validation_bytes(sizes: _Sizes, config: TrainConfig, n_val: int) -> int:
 
 def _serving_bytes(sizes: _Sizes, config: ModelConfig) -> int:
     folded = _FLOAT * sizes.folded
-    loading = 4 * folded + 2 * _FLOAT * sizes.n_parameters  # before it is tidied up
+    # The weights and what they are multiplied out by, before it is tidied up.
+    n_products = {"tabm": 3, "deep-ensemble": 1, "mlp": 1}.get(config.variant, 4)
+    loading = n_products * folded + 2 * _FLOAT * sizes.n_parameters
     widths = 2 * config.k * config.d_block + 3 * sizes.d_encoded + 2 * sizes.d_in
     widths += 3 * config.k * sizes.d_out
-    running = folded + _FLOAT * _SERVED_ROWS * widths
+    running = folded + _FLOAT * MAX_ROWS * widths
     return _ONNX_RUNTIME_BYTES + max(loading, running)
 
 

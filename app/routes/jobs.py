@@ -328,7 +328,7 @@ def _estimate(dataset: Dataset, schema: Schema, body: JobSettings) -> EstimateRe
                 config,
                 cardinalities=levels,
                 split=body.split,
-                is_text=True,
+                is_file=True,
                 has_checkpoints=True,
             )
             for config in list_sizes(body)
