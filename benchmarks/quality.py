@@ -74,6 +74,7 @@ CANDIDATES: dict[str, list[TrainConfig]] = {
         replace(DIAMONDS, k=8, lr=2e-3, share_batches=True),
         replace(DIAMONDS, k=8, lr=2e-3),
         replace(DIAMONDS, k=16, lr=1e-3, n_bins=128),
+        replace(DIAMONDS, k=8, lr=7e-4, patience=40),
     ],
 }
 
