@@ -90,6 +90,7 @@ def api(
         workers=processes,
         log_level="warning",
         access_log=False,  # we log requests ourselves
+        http="app.wire:Protocol",
         timeout_graceful_shutdown=5,
     )
 
@@ -210,6 +211,7 @@ class Server:
             port=self.settings.port,
             log_level="warning",
             access_log=False,  # we log requests ourselves
+            http="app.wire:Protocol",
             timeout_graceful_shutdown=5,
         )
         listener = config.bind_socket()
