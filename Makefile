@@ -27,7 +27,7 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 	@$(BIN)/lometab serve
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
-	$(BIN)/pytest --numprocesses=auto
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal
 
 chaos: $(INSTALLED) ## Kill workers, wipe Redis, restart Postgres; count what is lost
 	$(BIN)/python -m tests.chaos
