@@ -199,12 +199,6 @@ class Server:
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        # uvicorn takes these signals over while it runs and raises them again at its
-        # end, when the worker is still to be stopped.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: self.stopping.set())
-        if self.settings.exit_with_parent:
-            threading.Thread(target=_follow_parent, daemon=True).start()
         config = uvicorn.Config(
             "app.main:app",
             host=self.settings.host,
@@ -214,6 +208,18 @@ class Server:
             http="app.wire:Protocol",
             timeout_graceful_shutdown=5,
         )
+        server = uvicorn.Server(config)
+
+        def stop(*_: object) -> None:
+            self.stopping.set()
+            server.should_exit = True  # it may not have heard: it is about to begin
+
+        # uvicorn takes these signals over while it runs and raises them again at its
+        # end, when the worker is still to be stopped.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        if self.settings.exit_with_parent:
+            threading.Thread(target=_follow_parent, daemon=True).start()
         listener = config.bind_socket()
         listener.listen(config.backlog)
         host, port = listener.getsockname()[:2]
@@ -223,7 +229,7 @@ class Server:
         try:
             if not self.stopping.is_set():
                 typer.echo(f"LoMETab listens on http://{host}:{port} (docs at /docs)")
-                uvicorn.Server(config).run(sockets=[listener])
+                server.run(sockets=[listener])
         finally:
             self.stopping.set()
             supervisor.join()

@@ -265,6 +265,31 @@ def test_500_jobs_from_20_clients(service: Service, stack: Stack) -> None:
     )
 
 
+def test_a_stop_just_before_the_server_begins_is_heard(tmp_path: Path) -> None:
+    """Between our handlers of signals and uvicorn's."""
+    service = subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "serve", "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "LOMETAB_DATA_DIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with service:
+        assert service.stdout is not None
+        assert b"listens" in service.stdout.readline()
+        service.terminate()
+        try:
+            assert service.wait(30) in (0, -signal.SIGTERM)
+        finally:
+            service.kill()
+    wait_until(
+        lambda: not processes_with_data_in(tmp_path),
+        seconds=20,
+        what="all processes end",
+    )
+
+
 @pytest.mark.parametrize("after_seconds", [0.2, 1.0, 2.5, 7.0])
 def test_interrupted_demo_leaves_nothing_behind(
     tmp_path: Path, after_seconds: float
