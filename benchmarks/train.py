@@ -708,6 +708,7 @@ def of_quality(runs: Runs) -> Iterator[str]:
         f"{name}: {config.k} members, {config.n_blocks} blocks of {config.d_block}, "
         f"{config.n_bins} bins, lr {config.lr}"
         for name, config in SHARED.items()
+        if find(name, "tabm") is not None
     )
     yield (
         f"Seconds on {THREADS} threads from the CSV to a score on test, beside the "
