@@ -278,6 +278,7 @@ def _outcome(score: float, ece: float, diversity: float, seconds: float) -> Outc
     )
 
 
+_SUCCEEDED = {"status": "succeeded"}
 _OUTCOMES = [_outcome(0.861, 0.021, 0.001, 9.1), _outcome(0.866, 0.014, 0.031, 9.4)]
 SWEEP: dict[str, Any] = {
     "job_id": JOB,
@@ -285,8 +286,7 @@ SWEEP: dict[str, Any] = {
     "n_runs": 2,
     "counts": {"succeeded": 2},
     "runs": [
-        [{"job_id": f"job_{i}123456789ab", "seed": 0, "status": "succeeded"}]
-        for i in range(2)
+        [{"job_id": f"job_{i}123456789ab", "seed": 0, **_SUCCEEDED}] for i in range(2)
     ],
     "comparison": asdict(
         compare_cells(
@@ -315,6 +315,17 @@ TUNE: dict[str, Any] = {
     ],
     "best": 1,
     "best_settings": {"rank": 8, "lr": 1e-3},
+    "finalists": [
+        {
+            "trial": i,
+            "runs": [
+                {"job_id": f"job_{i + at}123456789ab", "seed": seed, **_SUCCEEDED}
+                for seed, at in enumerate([0, 3])
+            ],
+            "score": {"mean": score, "std": 0.001},
+        }
+        for i, score in enumerate([0.860, 0.867])
+    ],
     "importances": {"lr": 0.8, "rank": 0.2},
     "parallel_coordinates": [
         {"name": "trial", "values": [0, 1]},

@@ -183,7 +183,7 @@ class Job(Base):
     status: Mapped[str] = mapped_column(default="queued")
     phase: Mapped[str | None]
     """Inside running: preparing, training, exporting, evaluating, comparing; of a tune
-    job: searching, refitting."""
+    job: searching, repeating, refitting."""
     progress: Mapped[dict[str, Any]] = mapped_column(default=dict)
     error: Mapped[dict[str, Any] | None] = mapped_column(Json)
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
 from app.models import Event
-from lometab.comparison import Comparison, Ranked
+from lometab.comparison import Comparison, Ranked, Spread
 from lometab.config import PRESETS, BaselineName, Preset, Task, TrainConfig
 from lometab.data import ColumnKind, Looks
 from lometab.outcome import Metric, Outcome
@@ -216,6 +216,13 @@ class TuneSettings(BaseModel):
         le=16,
         description="With so many the winner is trained again, as one model.",
     )
+    finalists: int = Field(
+        default=3,
+        ge=1,
+        le=10,
+        description="So many of the best trials are repeated with the other seeds, and "
+        "the best mean wins; 1: the best single run does.",
+    )
 
     @property
     def full_space(self) -> dict[str, Distribution]:
@@ -404,7 +411,7 @@ class EventRead(BaseModel):
     type: str = Field(
         description="queued, warning, running, phase, epoch, checkpoint, resumed, "
         "released, lost, stopping, cancelling, succeeded, failed or cancelled; of a "
-        "sweep or tune job also child (a run has ended) and refitting."
+        "sweep or tune job also child (a run has ended), repeating and refitting."
     )
     data: dict[str, Any]
     created_at: dt.datetime
@@ -476,6 +483,7 @@ class JobRead(BaseModel):
             "evaluating",
             "comparing",
             "searching",
+            "repeating",
             "refitting",
         ]
         | None
@@ -542,6 +550,16 @@ class TrialRead(BaseModel):
     outcome: Outcome | None
 
 
+class FinalistRead(BaseModel):
+    """One of the best trials, with every seed that it was trained with."""
+
+    trial: int
+    runs: list[Run] = Field(description="The trial itself, then its repeats.")
+    score: Spread | None = Field(
+        description="On validation, over the runs that are finished."
+    )
+
+
 class ParallelAxis(BaseModel):
     """An axis of a parallel-coordinates plot: a value for each finished trial."""
 
@@ -557,8 +575,14 @@ class TuneRead(BaseModel):
     metric: Metric
     space: dict[str, Choice | Range]
     trials: list[TrialRead]
-    best: int | None = Field(description="The trial with the best validation score.")
+    best: int | None = Field(
+        description="The trial with the best validation score; as soon as the best "
+        "ones are repeated, the finalist with the best mean."
+    )
     best_settings: dict[str, Any] | None
+    finalists: list[FinalistRead] = Field(
+        description="The trials that are repeated with other seeds; empty before."
+    )
     importances: dict[str, float] = Field(
         description="How much each setting mattered for the score, in shares of 1, by "
         "PED-ANOVA on the trials that were seen to their end."

@@ -10,7 +10,9 @@ child, parent; what goes down (cancel, stop) takes the parent first.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from statistics import mean
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,10 +20,12 @@ from sqlalchemy.orm import Session
 
 from app import blobs, db, jobs
 from app.models import FINISHED, PARENTS, Event, Job, TrainedModel, new_id
-from lometab.outcome import Outcome, best
+from lometab.outcome import Outcome
 
 HOLDER = "its children"
 """Whose lease a running parent is on; it never runs out."""
+REPEAT_OF = "repeat_of"
+"""In the config of a child: the trial that it runs once more, with another seed."""
 KEPT_WEIGHTS = 3
 """Of how many children, the best on validation, the trained weights are kept."""
 
@@ -52,13 +56,13 @@ def _begin(session: Session, parent_id: str) -> None:
     )
 
 
-def follow(session: Session, child: Job) -> Job | None:
+def follow(session: Session, child: Job) -> list[Job]:
     """A child may have ended: say so, and end the parent after the last one.
 
-    Returns: a job that was made of it and now waits for a worker.
+    Returns: the jobs that were made of it and now wait for a worker.
     """
     parent = _lock(session, child.parent_id)
-    made = None
+    made: list[Job] = []
     if parent is not None:
         row = session.execute(_CHILDREN.where(Job.id == child.id)).one_or_none()
         if row is not None and row.status in FINISHED:
@@ -96,7 +100,7 @@ def _tell(session: Session, parent: Job, row: Any) -> None:
 
 def look_after(session: Session) -> list[Job]:
     """See to all parents that have not ended; the jobs that were made of it."""
-    made = []
+    made: list[Job] = []
     ids = session.scalars(
         sa.select(Job.id).where(
             Job.kind.in_(PARENTS), Job.status.not_in(FINISHED), _IS_OPEN
@@ -117,8 +121,7 @@ def look_after(session: Session) -> list[Job]:
         elif parent.status == "cancelling":
             jobs.cancel_all(session, [Job.parent_id == parent.id])
         session.refresh(parent)
-        if (job := _settle(session, parent)) is not None:
-            made.append(job)
+        made += _settle(session, parent)
         session.commit()
     session.commit()
     return made
@@ -140,7 +143,7 @@ def _lock(session: Session, parent_id: str | None) -> Job | None:
 def _count_progress(
     session: Session, parent: Job, outcome: dict[str, Any] | None
 ) -> dict[str, Any]:
-    n_runs = parent.progress["n_runs"]  # a refit is none of them
+    n_runs = parent.progress["n_runs"]  # repeats and a refit are none of them
     rows = session.execute(
         sa.select(Job.status, sa.func.count())
         .where(Job.parent_id == parent.id, Job.position < n_runs)
@@ -170,21 +173,22 @@ def count_children(session: Session, parent_id: str) -> dict[str, int]:
     return {status: count for status, count in rows}
 
 
-def _settle(session: Session, parent: Job) -> Job | None:
+def _settle(session: Session, parent: Job) -> list[Job]:
     """End the parent if all its children have ended; the caller commits.
 
-    A tune job first has its winner trained once more: that job is returned.
+    A tune job first repeats its best trials and trains its winner: those jobs are
+    returned.
     """
     counts = count_children(session, parent.id)
     if counts.keys() - set(FINISHED):
-        return None
+        return []
     has_succeeded = counts.get("succeeded", 0) > 0
     if parent.kind == "tune":
         refit = find_refit(session, parent)
         if refit is None and parent.status != "cancelling":
-            winner = find_winner(session, parent.id)
-            if winner is not None:
-                return _refit(session, parent, winner)
+            made = _go_on(session, parent)
+            if made:
+                return made
         has_succeeded = refit is not None and refit.status == "succeeded"
     status, about = "succeeded", {}
     error: dict[str, Any] | None = None
@@ -204,7 +208,7 @@ def _settle(session: Session, parent: Job) -> Job | None:
         lease_owner=None,
         finished_at=db.now(session),
     )
-    return None
+    return []
 
 
 def _tell_rest(session: Session, parent: Job) -> None:
@@ -237,52 +241,138 @@ def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
 # Tune jobs
 
 
-def find_winner(session: Session, parent_id: str) -> Job | None:
-    """The trial with the best score on validation, among those seen to their end."""
-    trials = session.scalars(
+def _go_on(session: Session, parent: Job) -> list[Job]:
+    """After the trials come repeats of the best ones, then the winner's training."""
+    finalists = find_finalists(session, parent)
+    if not any(each.repeats for each in finalists) and parent.status == "running":
+        made = _repeat(session, parent, finalists)
+        if made:
+            return made
+    winner = find_winner(finalists)
+    return [] if winner is None else [_refit(session, parent, winner)]
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One of the best trials, and its repeats with other seeds."""
+
+    trial: Job
+    repeats: list[Job]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        jobs = [self.trial, *self.repeats]
+        return [Outcome.from_dict(each.outcome) for each in jobs if each.outcome]
+
+
+def find_finalists(session: Session, parent: Job) -> list[Finalist]:
+    """Those that are repeated; before any is, the best trials seen to their end."""
+    children = session.scalars(
         sa.select(Job)
-        .where(Job.parent_id == parent_id, Job.status == "succeeded")
+        .where(Job.parent_id == parent.id)
         .order_by(Job.position)
         .execution_options(populate_existing=True)
     ).all()
-    outcomes = [Outcome.from_dict(t.outcome) if t.outcome else None for t in trials]
+    repeats: dict[int, list[Job]] = {}
+    for child in children:
+        if REPEAT_OF in child.config:
+            repeats.setdefault(child.config[REPEAT_OF], []).append(child)
+    if repeats:
+        return [Finalist(children[i], repeats[i]) for i in sorted(repeats)]
+    trials = children[: parent.config["tune"]["n_trials"]]
     ended = [
-        (trial, outcome)
-        for trial, outcome in zip(trials, outcomes, strict=True)
-        if outcome is not None and not outcome.is_pruned
+        (_rank(Outcome.from_dict(trial.outcome), trial.position), trial)
+        for trial in trials
+        if trial.status == "succeeded" and trial.outcome is not None
+        if not trial.outcome.get("is_pruned")
     ]
-    if not ended:
+    ended.sort(key=lambda pair: pair[0])
+    n = parent.config["tune"].get("finalists", 1)
+    return [Finalist(trial, []) for _, trial in ended[:n]]
+
+
+def find_winner(finalists: Sequence[Finalist]) -> Job | None:
+    """The one with the best mean score on validation; of equal ones the first.
+
+    Where repeats are missing, a lucky run does not beat the mean of several: only
+    those with the most runs count.
+    """
+    if not finalists:
         return None
-    return ended[best([outcome for _, outcome in ended])][0]
+    most = max(len(each.outcomes) for each in finalists)
+    full = [each for each in finalists if len(each.outcomes) == most]
+    return min(full, key=_mean_score).trial
+
+
+def _mean_score(finalist: Finalist) -> float:
+    """Less is better."""
+    return mean(_rank(outcome, 0)[0] for outcome in finalist.outcomes)
+
+
+def _repeat(session: Session, parent: Job, finalists: Sequence[Finalist]) -> list[Job]:
+    """The finalists with those seeds of the winner's training that they lack."""
+    tune = parent.config["tune"]
+    others = range(1, tune["seeds"])
+    if len(finalists) < 2 or not others:
+        return []
+    made: list[Job] = []
+    for i in others:  # all of them with one seed, then with the next
+        for each in finalists:
+            config = {**_without_marks(each.trial), "is_cell": True}
+            settings = config["hyperparameters"]
+            config["hyperparameters"] = {**settings, "seed": settings["seed"] + i}
+            config[REPEAT_OF] = each.trial.position
+            made.append(_make_child(parent, tune["n_trials"] + len(made), config))
+    jobs.add_all(session, made)
+    happening = {"trials": [each.trial.position for each in finalists]}
+    jobs.move_all(
+        session, [Job.id == parent.id], ("repeating", happening), phase="repeating"
+    )
+    return made
 
 
 def _refit(session: Session, parent: Job, winner: Job) -> Job:
     """Train the winner with several seeds, as one model."""
     tune = parent.config["tune"]
-    config = {**winner.config, "n_seeds": tune["seeds"]}
-    for name in ("is_cell", "trial_of"):
-        config.pop(name, None)
-    job = Job(
-        id=new_id("job"),
-        workspace_id=parent.workspace_id,
-        dataset_id=parent.dataset_id,
-        kind="train",
-        parent_id=parent.id,
-        position=tune["n_trials"],
-        name=parent.name,
-        tags=parent.tags,
-        queue=parent.queue,
-        config=config,
-        schema=parent.schema,
-        estimate=parent.estimate,
-        progress={"epoch": 0, "max_epochs": config["hyperparameters"]["max_epochs"]},
-    )
+    config = {**_without_marks(winner), "n_seeds": tune["seeds"]}
+    lock_row(session, winner)  # its weights must not be dropped on the way
+    job = _make_child(parent, _refit_position(tune), config)
+    job.name, job.tags = parent.name, parent.tags
+    job.checkpoint_sha256 = winner.checkpoint_sha256
     jobs.add(session, job)
     happening = {"trial": winner.position, "job_id": job.id}
     jobs.move_all(
         session, [Job.id == parent.id], ("refitting", happening), phase="refitting"
     )
     return job
+
+
+def _without_marks(trial: Job) -> dict[str, Any]:
+    """Its config, as that of a job of its own."""
+    marks = ("is_cell", "trial_of")
+    return {name: each for name, each in trial.config.items() if name not in marks}
+
+
+def _make_child(parent: Job, position: int, config: dict[str, Any]) -> Job:
+    return Job(
+        id=new_id("job"),
+        workspace_id=parent.workspace_id,
+        dataset_id=parent.dataset_id,
+        kind="train",
+        parent_id=parent.id,
+        position=position,
+        queue=parent.queue,
+        config=config,
+        schema=parent.schema,
+        estimate=parent.estimate,
+        progress={"epoch": 0, "max_epochs": config["hyperparameters"]["max_epochs"]},
+    )
+
+
+def _refit_position(tune: dict[str, Any]) -> int:
+    """After all trials and repeats that there may be."""
+    n_repeats = tune.get("finalists", 1) * (tune["seeds"] - 1)
+    return int(tune["n_trials"] + n_repeats)
 
 
 def find_refit(session: Session, parent: Job) -> Job | None:
@@ -293,7 +383,7 @@ def find_refit(session: Session, parent: Job) -> Job | None:
         sa.select(Job)
         .where(
             Job.parent_id == parent.id,
-            Job.position == parent.config["tune"]["n_trials"],
+            Job.position == _refit_position(parent.config["tune"]),
         )
         .execution_options(populate_existing=True)
     )
@@ -405,6 +495,8 @@ def _is_out_of_time(session: Session, parent: Job) -> bool:
 
 def is_worth_keeping(session: Session, child: Job, outcome: Outcome) -> bool:
     """Whether a child that is about to end is among the best so far."""
+    if REPEAT_OF in child.config:
+        return False  # what can be promoted is the trial
     rank = _rank(outcome, child.position)
     better = [each for each in _kept(session, child) if _rank(*each[1:]) < rank]
     return len(better) < KEPT_WEIGHTS

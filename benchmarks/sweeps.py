@@ -307,6 +307,9 @@ def run_tune(field: Field) -> dict[str, Any]:
             and contains(PAPER_SPACE[name], value)
             for name, value in tune["best_settings"].items()
         ),
+        "finalists": {
+            each["trial"]: each["score"]["mean"] for each in tune["finalists"]
+        },
         "importances": tune["importances"],
         "scores": {
             name: [each["outcome"]["test"]["score"] for each in report["by_seed"]]
@@ -504,14 +507,16 @@ def describe_tune(result: dict[str, Any]) -> str:
         ]
         for name in scores
     ]
+    finalists = ", ".join(f"{each:.4f}" for each in result["finalists"].values())
     states = ", ".join(f"{n} {s.lower()}" for s, n in result["states"].items())
     return (
         "### Tuning on churn\n\n"
         f"{N_TRIALS} trials in the paper's space, with d_block up to 256 and n_blocks "
-        f"up to 2, on two workers: {result['seconds']:.0f} s with the refits. "
+        f"up to 2, on two workers: {result['seconds']:.0f} s with repeats and refits. "
         f"{result['n_studies']} study, {states}: "
         f"{verdict(result['n_studies'] == 1 and 'PRUNED' in result['states'])}. The "
-        f"winner ({best}) is {'' if result['is_in_space'] else 'NOT '}in the space. "
+        f"winner ({best}) is {'' if result['is_in_space'] else 'NOT '}in the space; "
+        f"the means of the finalists on validation are {finalists}. "
         f"Shares of importance: {weights}. Mean test accuracy of the refits against "
         "the default preset's less one deviation, in the same run: "
         f"{verdict(mean(scores['tuned']) >= bar)}.\n\n"

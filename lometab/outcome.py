@@ -1,7 +1,6 @@
 """What one training run came to, in a few numbers that can be set side by side."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,9 +99,3 @@ def measure_part(
         diversity=diversity,
         disagreement=disagreement,
     )
-
-
-def best(outcomes: Sequence[Outcome]) -> int:
-    """The one with the best score on validation; the first of equal ones."""
-    sign = 1 if outcomes[0].metric == "rmse" else -1
-    return min(range(len(outcomes)), key=lambda i: sign * outcomes[i].val.score)

@@ -199,8 +199,12 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
     given = tune["trials"][0]["settings"]
     assert (given["k"], given["n_bins"], given["d_block"]) == (4, 8, 16)
     full = [t for t in tune["trials"] if not t["is_pruned"]]
-    best = min(full, key=lambda t: t["outcome"]["val"]["score"])
-    assert tune["best"] == best["trial"]
+    full.sort(key=lambda t: t["outcome"]["val"]["score"])
+    finalists = {each["trial"]: each for each in tune["finalists"]}
+    assert finalists.keys() == {each["trial"] for each in full[:3]}
+    assert all(len(each["runs"]) == 2 for each in finalists.values())
+    means = {trial: each["score"]["mean"] for trial, each in finalists.items()}
+    assert tune["best"] == min(means, key=means.__getitem__)
     assert tune["best_settings"]["d_block"] in (8, 16)
     assert 1e-4 <= tune["best_settings"]["lr"] <= 5e-3
     assert sum(tune["importances"].values()) == pytest.approx(1)

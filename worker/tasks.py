@@ -98,7 +98,7 @@ def run_training(job_id: str | None, crew: "Crew") -> bool:
     return True
 
 
-def _tell_parent(tell: Callable[..., Job | None], *args: Any) -> None:
+def _tell_parent(tell: Callable[..., list[Job] | None], *args: Any) -> None:
     """If the database is away, a patrol sees to it."""
     try:
         with db.writing() as session:
@@ -106,8 +106,8 @@ def _tell_parent(tell: Callable[..., Job | None], *args: Any) -> None:
     except DBAPIError as error:
         log.warning("a sweep is told later: %s", error)
         return
-    if made is not None:
-        enqueue_training(made.id, made.queue)
+    for job in made or []:
+        enqueue_training(job.id, job.queue)
 
 
 def _tell_study(parent_id: str) -> None:

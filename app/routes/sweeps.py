@@ -16,6 +16,7 @@ from app.queue import enqueue_training
 from app.routes.jobs import read_job_row
 from app.routes.responses import problems
 from app.schemas import (
+    FinalistRead,
     Id,
     JobRead,
     ParallelAxis,
@@ -26,7 +27,13 @@ from app.schemas import (
     TrialRead,
     TuneRead,
 )
-from lometab.comparison import DEFINITIONS, Comparison, compare_cells, rank_methods
+from lometab.comparison import (
+    DEFINITIONS,
+    Comparison,
+    Spread,
+    compare_cells,
+    rank_methods,
+)
 from lometab.outcome import Outcome
 
 router = APIRouter(tags=["sweeps"])
@@ -115,10 +122,12 @@ def read_tune(job: JobDep, session: ReadSessionDep) -> TuneRead:
     rows = session.scalars(
         sa.select(Job).where(Job.parent_id == job.id).order_by(Job.position)
     ).all()
-    trials, refit = rows[:n_trials], rows[n_trials:]
+    trials = rows[:n_trials]
     space = trials[0].config["trial_of"]["space"]
     is_regression = job.config["task"] == "regression"
-    winner = sweeps.find_winner(session, job.id)
+    finalists = sweeps.find_finalists(session, job)
+    winner = sweeps.find_winner(finalists)
+    refit = sweeps.find_refit(session, job)
     read = [_read_trial(trial, list(space)) for trial in trials]
     known = [each for each in read if each.outcome is not None and each.settings]
     full = [
@@ -140,13 +149,14 @@ def read_tune(job: JobDep, session: ReadSessionDep) -> TuneRead:
         trials=read,
         best=winner.position if winner else None,
         best_settings=_varied(winner, list(space)) if winner else None,
+        finalists=[_read_finalist(each) for each in finalists if each.repeats],
         importances=find_importances(space, full, is_regression),
         parallel_coordinates=[
             ParallelAxis(name="trial", values=numbers),
             *axes,
             ParallelAxis(name="score", values=scores),
         ],
-        refit_job_id=refit[0].id if refit else None,
+        refit_job_id=refit.id if refit else None,
         model_id=sweeps.find_model_id(session, job),
     )
 
@@ -161,6 +171,24 @@ def _read_trial(job: Job, names: list[str]) -> TrialRead:
         is_pruned=outcome is not None and outcome.is_pruned,
         settings=_varied(job, names) if _is_drawn(job) else None,
         outcome=outcome,
+    )
+
+
+def _read_finalist(finalist: sweeps.Finalist) -> FinalistRead:
+    runs = [finalist.trial, *finalist.repeats]
+    position = finalist.trial.position
+    assert position is not None
+    return FinalistRead(
+        trial=position,
+        runs=[
+            Run(
+                job_id=each.id,
+                seed=each.config["hyperparameters"]["seed"],
+                status=each.status,
+            )
+            for each in runs
+        ],
+        score=Spread.of([outcome.val.score for outcome in finalist.outcomes]),
     )
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from app import db, jobs, sweeps
+from app import blobs, db, jobs, sweeps
 from app.models import Event, Job
 from app.planning import read_cells
 from tests.app.test_jobs import CLAIM, expire, make_job, read, session
@@ -46,7 +46,7 @@ def claim(session: Session) -> Job:
     return job
 
 
-def finish(session: Session, job: Job, score: float = 0.5, **more: Any) -> Job | None:
+def finish(session: Session, job: Job, score: float = 0.5, **more: Any) -> list[Job]:
     state = {**asdict(outcome(score)), **more}
     assert jobs.finish_cell(session, job, outcome=state, **DONE)
     return sweeps.follow(session, job)
@@ -71,7 +71,7 @@ def test_a_sweep_begins_with_its_first_cell_and_ends_with_its_last(
         claimed = claim(session)
         assert claimed.id == child.id
         assert read(session, parent).status == "running"
-        assert finish(session, claimed, score=i / 10) is None
+        assert finish(session, claimed, score=i / 10) == []
     ended = read(session, parent)
     assert (ended.status, ended.lease_owner) == ("succeeded", None)
     assert ended.progress["n_finished"] == 3
@@ -246,18 +246,37 @@ def test_a_sweep_with_failed_cells_can_be_retried(session: Session) -> None:
     assert types(session, parent).count("child") == 3
 
 
-def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
-    config = {"tune": {"n_trials": 2, "seeds": 3}}
-    parent, children = make_family(session, 2, kind="tune", config=config)
-    trial: dict[str, Any] = {"is_cell": True, "hyperparameters": {"max_epochs": 3}}
+def make_search(
+    session: Session, n_trials: int, *, finalists: int = 3, seeds: int = 3
+) -> tuple[Job, list[Job]]:
+    tune = {"n_trials": n_trials, "seeds": seeds, "finalists": finalists}
+    parent, children = make_family(
+        session, n_trials, kind="tune", config={"tune": tune}
+    )
+    settings = {"max_epochs": 3, "seed": 5}
+    trial: dict[str, Any] = {
+        "is_cell": True,
+        "trial_of": {"space": {}},
+        "hyperparameters": settings,
+    }
     session.execute(
         sa.update(Job).where(Job.parent_id == parent.id).values(config=trial)
     )
     session.commit()
+    return parent, children
+
+
+def find_winner(session: Session, parent: Job) -> Job | None:
+    return sweeps.find_winner(sweeps.find_finalists(session, parent))
+
+
+def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
+    parent, children = make_search(session, 2)
     finish(session, claim(session), score=0.9, is_pruned=True)
-    made = finish(session, claim(session), score=0.5)
-    assert made is not None and made.position == 2
-    assert made.config == {"hyperparameters": {"max_epochs": 3}, "n_seeds": 3}
+    (made,) = finish(session, claim(session), score=0.5)
+    assert made.position == 2 + 3 * 2
+    settings = {"max_epochs": 3, "seed": 5}
+    assert made.config == {"hyperparameters": settings, "n_seeds": 3}
     assert sweeps.look_after(session) == []
     assert read(session, parent).phase == "refitting"
     refit = claim(session)
@@ -270,9 +289,74 @@ def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     again = claim(session)
     assert again.id == refit.id
     jobs.fail(session, again, {"code": "diverged", "detail": "no"})
-    assert sweeps.follow(session, again) is None
+    assert sweeps.follow(session, again) == []
     assert read(session, parent).status == "failed"
-    assert sweeps.find_winner(session, parent.id).id == children[1].id  # type: ignore[union-attr]
+    assert find_winner(session, parent).id == children[1].id  # type: ignore[union-attr]
+
+
+def test_the_best_trials_are_repeated_and_the_best_mean_wins(session: Session) -> None:
+    parent, children = make_search(session, 4, finalists=2)
+    for score in (0.9, 0.5, 0.8, 0.7):
+        made = finish(session, claim(session), score=score)
+    assert read(session, parent).phase == "repeating"
+    assert [job.config["repeat_of"] for job in made] == [0, 2, 0, 2]
+    seeds = [job.config["hyperparameters"]["seed"] for job in made]
+    assert seeds == [6, 6, 7, 7]
+    assert "trial_of" not in made[0].config and made[0].config["is_cell"]
+    assert [job.position for job in made] == [4, 5, 6, 7]
+    assert sweeps.look_after(session) == []  # they are there once
+    for score in (0.6, 0.8, 0.7, 0.8):
+        assert read(session, parent).progress["n_finished"] == 4
+        claimed = claim(session)
+        assert not sweeps.is_worth_keeping(session, claimed, outcome(1.0))
+        made = finish(session, claimed, score=score)
+    (refit,) = made
+    assert read(session, parent).phase == "refitting"
+    assert find_winner(session, parent).id == children[2].id  # type: ignore[union-attr]
+    assert refit.config["n_seeds"] == 3 and "repeat_of" not in refit.config
+    assert types(session, parent).count("repeating") == 1
+
+
+def test_a_refit_goes_on_from_the_weights_of_its_trial(session: Session) -> None:
+    make_search(session, 1)
+    claimed = claim(session)
+    weights = blobs.store_bytes(claimed.workspace_id, b"weights")
+    state = asdict(outcome(0.5))
+    assert jobs.finish_cell(
+        session, claimed, outcome=state, progress={}, weights_sha256=weights
+    )
+    (refit,) = sweeps.follow(session, claimed)
+    assert refit.checkpoint_sha256 == weights
+
+
+@pytest.mark.parametrize("ended", ["stopped", "failed"])
+def test_a_lucky_run_does_not_beat_a_mean(session: Session, ended: str) -> None:
+    parent, _ = make_search(session, 2, finalists=2, seeds=2)
+    finish(session, claim(session), score=0.9)
+    finish(session, claim(session), score=0.8)
+    first, second = claim(session), claim(session)
+    assert second.config["repeat_of"] == 1
+    assert finish(session, second, score=0.7) == []
+    if ended == "failed":
+        jobs.fail(session, first, {"code": "diverged", "detail": "no"})
+        (refit,) = sweeps.follow(session, first)
+    else:
+        assert sweeps.stop(session, read(session, parent))
+        (refit,) = finish(session, read(session, first), score=0.1)
+    winner = find_winner(session, parent)
+    assert winner is not None and winner.position == 1
+    assert refit.position == 2 + 2
+
+
+def test_a_search_that_is_stopped_repeats_nothing(session: Session) -> None:
+    parent, children = make_search(session, 3)
+    finish(session, claim(session), score=0.6)
+    finish(session, claim(session), score=0.7)
+    held = claim(session)
+    assert sweeps.stop(session, read(session, parent))
+    (refit,) = finish(session, read(session, held), score=0.5)
+    assert refit.config["n_seeds"] == 3
+    assert find_winner(session, parent).id == children[1].id  # type: ignore[union-attr]
 
 
 def test_two_that_end_at_once_end_the_sweep_once(engine: sa.Engine) -> None:
