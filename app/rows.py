@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from flatbuffers.table import Table
 
 from lometab.errors import DataError
 
@@ -36,6 +38,7 @@ Chunk = tuple[dict[str, Any], int]
 
 _BLOCK = 2**22  # bytes of a CSV that are parsed at a time; a record must fit in
 _HEADER = 2**20
+_MAX_BATCH = 2**28  # bytes of an Arrow batch, unpacked
 _DELIMITERS = ",;\t|"
 
 
@@ -275,6 +278,9 @@ class ArrowRows:
         self._body = body
         with _refusing("Arrow stream"), _opened(body) as file:
             self._schema = pa.ipc.open_stream(file).schema
+        with _refusing("Arrow stream"), _opened(body) as file:
+            for message in pa.ipc.MessageReader.open_stream(file):
+                _refuse_size(_unpacked_bytes(message))
         self.names: list[str] = self._schema.names
         _refuse_doubles(self.names)
 
@@ -312,6 +318,45 @@ class ParquetRows:
             else:
                 for start in range(0, self.n_rows, size):
                     yield {}, min(size, self.n_rows - start)
+
+
+def _refuse_size(n_bytes: int) -> None:
+    if n_bytes > _MAX_BATCH:
+        raise DataError(
+            f"a record batch takes {n_bytes / 2**20:.0f} MiB unpacked, beyond the "
+            f"{_MAX_BATCH // 2**20} that are taken; send batches of fewer rows"
+        )
+
+
+def _unpacked_bytes(message: pa.ipc.Message) -> int:
+    """What a compressed batch comes to; 0 for other messages.
+
+    Arrow unpacks a batch as a whole, whatever memory its buffers ask for. By its format
+    (Message.fbs) each compressed buffer begins with the length that it will have.
+    """
+    metadata = message.metadata.to_pybytes()
+    root = Table(metadata, int.from_bytes(metadata[:4], "little"))
+    batch = {"record batch": (2,), "dictionary": (2, 1)}.get(message.type)
+    if batch is None:
+        return 0
+    for number in batch:
+        root = Table(metadata, root.Indirect(root.Pos + _find_field(root, number)))
+    buffers = _find_field(root, 2)
+    if not buffers or not _find_field(root, 3):  # no buffers, or not compressed
+        return 0
+    n_buffers, start = root.VectorLen(buffers), root.Vector(buffers)
+    places = np.frombuffer(metadata, "<i8", 2 * n_buffers, start).reshape(-1, 2)
+    total = 0
+    for offset, length in places.tolist():
+        if length >= 8 and 0 <= offset <= message.body.size - 8:
+            (unpacked,) = np.frombuffer(message.body, "<i8", 1, offset).tolist()
+            total += max(unpacked, 0)  # -1: it is not
+    return total
+
+
+def _find_field(table: Table, number: int) -> int:
+    """Where a field is, from the table's begin; 0: it is not there."""
+    return int(table.Offset(4 + 2 * number))
 
 
 @contextmanager

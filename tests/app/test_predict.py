@@ -78,9 +78,12 @@ def to_csv(delimiter: str = ",", rows: list[dict[str, Any]] = ROWS) -> str:
     return file.getvalue()
 
 
-def to_arrow(table: pa.Table, chunk: int | None = None) -> bytes:
+def to_arrow(
+    table: pa.Table, chunk: int | None = None, compression: str | None = None
+) -> bytes:
     sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=chunk)
     return sink.getvalue()
 
@@ -109,6 +112,9 @@ def bodies() -> dict[str, tuple[bytes, str]]:
     numbers = table_of().set_column(
         0, "size", pa.array([float(row["size"]) for row in ROWS])
     )
+    levels = table_of().set_column(
+        1, "colour", table_of()["colour"].dictionary_encode()
+    )
     return {
         "matrix": (orjson.dumps(matrix), "application/json"),
         "csv": (to_csv().encode(), "text/csv"),
@@ -117,14 +123,9 @@ def bodies() -> dict[str, tuple[bytes, str]]:
         "utf-16": (to_csv().encode("utf-16"), 'text/csv; charset="utf-16"'),
         "arrow": (to_arrow(table_of(), chunk=7), ARROW),
         "numbers": (to_arrow(numbers), ARROW),
-        "dictionary": (
-            to_arrow(
-                table_of().set_column(
-                    1, "colour", table_of()["colour"].dictionary_encode()
-                )
-            ),
-            ARROW,
-        ),
+        "dictionary": (to_arrow(levels), ARROW),
+        "zstd": (to_arrow(levels, chunk=7, compression="zstd"), ARROW),
+        "lz4": (to_arrow(levels, compression="lz4"), ARROW),
         "parquet": (to_parquet(table_of()), PARQUET),
     }
 
@@ -441,6 +442,32 @@ def test_too_large(client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch) 
             y, content=iter((content,)), headers={"Content-Type": kind}
         )
         check_problem(response, 413, "50 taken in one request")
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_an_arrow_batch_is_not_unpacked_if_that_is_too_much(
+    client: TestClient,
+    y: str,
+    monkeypatch: pytest.MonkeyPatch,
+    compression: str,
+    is_dictionary: bool,
+) -> None:
+    spare = pa.array(["x" * 100_000] + ["y"] * (len(ROWS) - 1))
+    if is_dictionary:
+        spare = spare.dictionary_encode()
+    content = to_arrow(
+        table_of().append_column("spare", spare), compression=compression
+    )
+    assert len(content) < 10_000
+    assert send(client, y, content, ARROW).status_code == 200
+    monkeypatch.setattr("app.rows._MAX_BATCH", 2**16)
+    taken = pa.total_allocated_bytes()
+    check_problem(send(client, y, content, ARROW), 422, "batches of fewer rows")
+    assert pa.total_allocated_bytes() - taken < 2**16
+    # As it is, not compressed, it takes no more than the body did.
+    content = to_arrow(table_of().append_column("spare", spare))
+    assert send(client, y, content, ARROW).status_code == 200
 
 
 def test_too_many_at_once(
