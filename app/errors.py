@@ -247,6 +247,10 @@ def _first_line(error: type[AppError]) -> str:
     return (error.__doc__ or "").splitlines()[0]
 
 
+FORM = "form: "
+"""Begins the name of one of several forms of a value, which is no part of its place."""
+
+
 def from_validation(
     error: ValidationError | RequestValidationError, names: Collection[str] = ()
 ) -> Invalid:
@@ -257,7 +261,8 @@ def from_validation(
     """
     faults = []
     for item in error.errors():
-        place = [str(part) for part in item["loc"] if part != "body"]
+        parts = [str(part) for part in item["loc"] if part != "body"]
+        place = [part for part in parts if not part.startswith(FORM)]
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             hint = suggest(place[-1], names)

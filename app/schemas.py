@@ -5,9 +5,19 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    field_validator,
+    model_validator,
+)
+from pydantic import Tag as Form
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
+from app.errors import FORM
 from app.models import Event
 from lometab.comparison import Comparison, Ranked, Spread
 from lometab.config import PRESETS, BaselineName, Preset, Task, TrainConfig
@@ -146,10 +156,40 @@ class DatasetRead(DatasetSummary):
     suggestions: list[Suggestion]
 
 
-GridValues = Annotated[
-    list[str | bool | int | float | None], Field(min_length=1, max_length=1000)
+def _check_grid_value(value: object) -> object:
+    if not isinstance(value, str | bool | int | float | None):
+        raise ValueError("a value must be a text, a number, true, false or null")
+    return value
+
+
+GridValue = Annotated[
+    str | bool | int | float | None,
+    PlainValidator(
+        _check_grid_value, json_schema_input_type=str | bool | int | float | None
+    ),
 ]
+GridValues = Annotated[list[GridValue], Field(min_length=1, max_length=1000)]
 GridSpace = Annotated[dict[str, GridValues], Field(max_length=20)]
+GridSpaces = Annotated[list[GridSpace], Field(min_length=1, max_length=20)]
+_ONE, _SEVERAL = f"{FORM}one", f"{FORM}several"
+Grids = Annotated[
+    Annotated[GridSpace, Form(_ONE)] | Annotated[GridSpaces, Form(_SEVERAL)],
+    Discriminator(lambda value: _SEVERAL if isinstance(value, list) else _ONE),
+]
+_CHOICE, _RANGE = f"{FORM}choice", f"{FORM}range"
+
+
+def _find_form(value: object) -> str:
+    is_choice = isinstance(value, Choice) or (
+        isinstance(value, dict) and "values" in value
+    )
+    return _CHOICE if is_choice else _RANGE
+
+
+ChoiceOrRange = Annotated[
+    Annotated[Choice, Form(_CHOICE)] | Annotated[Range, Form(_RANGE)],
+    Discriminator(_find_form),
+]
 
 
 class SweepSettings(BaseModel):
@@ -165,12 +205,10 @@ class SweepSettings(BaseModel):
         },
     )
 
-    grid: GridSpace | Annotated[list[GridSpace], Field(min_length=1, max_length=20)] = (
-        Field(
-            default_factory=lambda: {**PAPER_GRID},
-            description="Hyperparameters and their values, crossed; or several grids. "
-            "The default is the paper's, over rank and sigma_init.",
-        )
+    grid: Grids = Field(
+        default_factory=lambda: {**PAPER_GRID},
+        description="Hyperparameters and their values, crossed; or several grids. "
+        "The default is the paper's, over rank and sigma_init.",
     )
     seeds: int = Field(
         default=1, ge=1, le=100, description="Runs of each cell, each with its seed."
@@ -204,7 +242,7 @@ class TuneSettings(BaseModel):
     )
 
     n_trials: int = Field(default=50, ge=1, le=1000)
-    space: dict[str, Choice | Range | None] = Field(
+    space: dict[str, ChoiceOrRange | None] = Field(
         default_factory=dict,
         max_length=20,
         description="Where to depart from the paper's space: `values`, or `low` and "
@@ -573,7 +611,7 @@ class TuneRead(BaseModel):
     job_id: str
     status: JobStatus
     metric: Metric
-    space: dict[str, Choice | Range]
+    space: dict[str, ChoiceOrRange]
     trials: list[TrialRead]
     best: int | None = Field(
         description="The trial with the best validation score; as soon as the best "

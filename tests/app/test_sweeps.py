@@ -456,6 +456,14 @@ def test_a_tune_job_as_the_api_shows_it(client: TestClient) -> None:
         ({"kind": "sweep", "sweep": {"grid": {"rnak": [1]}}}, "did you mean rank"),
         ({"kind": "sweep", "sweep": {"grid": {"rank": [0]}}}, "rank must be at least"),
         ({"kind": "sweep", "sweep": {"gird": {}}}, "did you mean 'grid'"),
+        (
+            {"kind": "sweep", "sweep": {"grid": [{"rank": [1, {"a": 1}]}]}},
+            "sweep.grid.0.rank.1: a value must be a text, a number",
+        ),
+        (
+            {"kind": "tune", "tune": {"space": {"rank": {"low": 1}}}},
+            "tune.space.rank.high: Field required",
+        ),
         ({"kind": "sweep", "sweep": {"seeds": 100}, "n_seeds": 2}, "`seeds`"),
         (
             {"kind": "sweep", "sweep": {"grid": {"lr": [i / 999 for i in range(999)]}}},
