@@ -10,7 +10,7 @@ from app.errors import Invalid
 from app.models import Job, new_id
 from app.schemas import JobSettings, SweepSettings, list_cells
 from lometab.config import TrainConfig
-from lometab.space import Choice
+from lometab.space import Choice, settings_of
 
 MAX_SCHEMA_BYTES = 64 * 2**20
 """What the columns of a table may take, once for each run."""
@@ -21,7 +21,7 @@ def list_sizes(body: JobSettings) -> Iterator[TrainConfig]:
     """Settings of which one takes as much memory as any of the job's runs."""
     base = body.hyperparameters
     if body.kind == "sweep":
-        yield from (replace(base, **cell) for cell in body.list_cells())
+        yield from (settings_of(base, cell) for cell in body.list_cells())
     elif body.tune is not None:
         space = body.tune.full_space
         largest: dict[str, Any] = {}
@@ -31,7 +31,8 @@ def list_sizes(body: JobSettings) -> Iterator[TrainConfig]:
                 largest[name] = max(int(end) for end in ends if end is not None)
         variants = space.get("variant", Choice([base.variant]))
         assert isinstance(variants, Choice)
-        for variant in variants.values:
+        others = [name for name in body.baselines if name != "catboost"]
+        for variant in [*variants.values, *others]:
             yield replace(base, **{**largest, "variant": variant})
     else:
         yield base
@@ -50,7 +51,7 @@ def make_children(parent: Job, body: JobSettings) -> list[Job]:
     if body.kind == "sweep":
         assert body.sweep is not None
         configs = [
-            (replace(base, **cell, seed=base.seed + i), {"cell": cell})
+            (replace(settings_of(base, cell), seed=base.seed + i), {"cell": cell})
             for i in range(body.sweep.seeds)
             for cell in body.list_cells()
         ]

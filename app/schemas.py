@@ -25,6 +25,7 @@ from lometab.data import ColumnKind, Looks
 from lometab.outcome import Metric, Outcome
 from lometab.reading import ReadOptions
 from lometab.space import (
+    CATBOOST,
     PAPER_GRID,
     PAPER_SPACE,
     Choice,
@@ -314,7 +315,8 @@ class JobSettings(BaseModel):
         max_length=5,
         description="Trained after the model on the same split with the same seed and "
         "settings, and reported beside it; catboost needs its package on the "
-        "worker. Of a sweep they are further cells.",
+        "worker. Of a sweep they are further cells, of a tune job they are trained "
+        "beside the winner.",
     )
     max_runtime_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(
         default=None,
@@ -353,13 +355,9 @@ class JobSettings(BaseModel):
         if self.kind != "train" and self.n_seeds != 1:
             raise ValueError(f"say `seeds` in `{self.kind}` in place of `n_seeds`")
         if self.kind == "tune":
-            if self.baselines:
-                raise ValueError("`baselines` go with the kinds train and sweep")
             self.tune = self.tune or TuneSettings()
             check_space(self.tune.full_space, self.hyperparameters)
         if self.kind == "sweep":
-            if "catboost" in self.baselines:
-                raise ValueError("the baseline `catboost` goes with the kind train")
             self.sweep = self.sweep or SweepSettings()
             n_cells = count_cells(self.sweep.grids)
             n_cells = min(n_cells, self.sweep.max_cells or n_cells)
@@ -407,7 +405,9 @@ def list_cells(
         if not is_cell_of(sweep.grids, reference) and reference not in also:
             raise ValueError(f"the reference {reference} is none of the cells")
         also.append(reference)
-    return expand_grid(sweep.grids, base, sweep.max_cells, also)
+    ours = [cell for cell in also if cell != CATBOOST]
+    cells = expand_grid(sweep.grids, base, sweep.max_cells, ours)
+    return [*cells, CATBOOST] if "catboost" in baselines else cells
 
 
 class JobCreate(JobSettings):

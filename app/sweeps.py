@@ -334,7 +334,11 @@ def _repeat(session: Session, parent: Job, finalists: Sequence[Finalist]) -> lis
 def _refit(session: Session, parent: Job, winner: Job) -> Job:
     """Train the winner with several seeds, as one model."""
     tune = parent.config["tune"]
-    config = {**_without_marks(winner), "n_seeds": tune["seeds"]}
+    config = {
+        **_without_marks(winner),
+        "n_seeds": tune["seeds"],
+        "baselines": parent.config["baselines"],
+    }
     lock_row(session, winner)  # its weights must not be dropped on the way
     job = _make_child(parent, _refit_position(tune), config)
     job.name, job.tags = parent.name, parent.tags

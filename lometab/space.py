@@ -55,6 +55,15 @@ def expand_grid(
     return [*{frozenset(cell.items()): cell for cell in cells}.values()]
 
 
+CATBOOST = {"variant": "catboost"}
+"""The cell of a baseline that is none of our own variants and has no settings."""
+
+
+def settings_of(base: TrainConfig, cell: Mapping[str, Any]) -> TrainConfig:
+    """The base settings with those of the cell."""
+    return base if cell == CATBOOST else replace(base, **cell)
+
+
 def _cell_at(grids: Sequence[Grid], index: int) -> dict[str, Any]:
     """One cell of the grids, without making the others; the last name varies first."""
     for grid in grids:

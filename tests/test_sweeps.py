@@ -40,10 +40,10 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
         kind="sweep",
         columns={"y": "ignore"},
         hyperparameters=long,
-        baselines=["mlp"],
+        baselines=["mlp", "catboost"],
         sweep={"grid": GRID, "seeds": 2, "reference": {"variant": "mlp"}},
     )
-    assert (job["status"], job["progress"]["n_runs"]) == ("queued", 10)
+    assert (job["status"], job["progress"]["n_runs"]) == ("queued", 12)
     wait_until(
         lambda: read_job(service, job["id"])["progress"]["n_finished"] >= 3,
         seconds=90,
@@ -59,24 +59,26 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
 
     # No cell is lost, none is there twice, and the kill cost one attempt.
     sweep = read_sweep(service, job["id"])
-    assert sweep["counts"] == {"succeeded": 10}
-    assert [len(runs) for runs in sweep["runs"]] == [2] * 5
+    assert sweep["counts"] == {"succeeded": 12}
+    assert [len(runs) for runs in sweep["runs"]] == [2] * 6
     rows = stack.query(
         "SELECT position, attempt FROM jobs WHERE parent_id = :id", id=job["id"]
     )
-    assert sorted(position for position, _ in rows) == [*range(10)]
-    assert sum(attempt for _, attempt in rows) == 11
+    assert sorted(position for position, _ in rows) == [*range(12)]
+    assert sum(attempt for _, attempt in rows) == 13
     told = [e["data"] for e in read_events(service, job["id"]) if e["type"] == "child"]
-    assert Counter(each["position"] for each in told) == Counter(range(10))
+    assert Counter(each["position"] for each in told) == Counter(range(12))
 
     compared = sweep["comparison"]
     assert compared["metric"] == "accuracy"
     cells = compared["cells"]
-    assert [cell["n_seeds"] for cell in cells] == [2] * 5
+    assert [cell["n_seeds"] for cell in cells] == [2] * 6
     assert cells[0]["settings"] == {"rank": 1, "sigma_init": 0.1}
     assert cells[4]["settings"] == {"variant": "mlp"}
     assert cells[4]["test"]["diversity"] is None
     assert cells[4]["delta_percent"] == 0
+    assert cells[5]["settings"] == {"variant": "catboost"}
+    assert cells[5]["test"]["score"]["mean"] > 0.5 and cells[5]["regime"] is None
     assert cells[0]["test"]["score"]["std"] is not None
     weak, strong = (cells[i]["test"]["diversity"]["mean"] for i in (0, 1))
     assert strong > 3 * weak
@@ -93,10 +95,13 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     listed = service.client.get("/jobs").json()["data"]
     assert [each["id"] for each in listed] == [job["id"]]
     first = service.client.get(f"/jobs?parent_id={job['id']}&limit=100").json()["data"]
-    assert len(first) == 10
+    assert len(first) == 12
+
+    refused = service.client.post(f"/jobs/{job['id']}/promote", json={"cell": 5})
+    assert "CatBoost" in refused.json()["detail"]
 
     # Promoting trains nothing if the weights are there, and gives the cell's scores.
-    best = min(position for (position,) in kept) % 5
+    best = min(position for (position,) in kept) % 6
     made = service.client.post(
         f"/jobs/{job['id']}/promote", json={"cell": best, "name": "winner"}
     )
@@ -112,7 +117,7 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     assert ("epoch" in types) == ((best,) not in kept)
 
     ranks = service.client.get(f"/ranks?job_id={job['id']}").json()["methods"]
-    assert [each["ranks"][job["id"]] for each in ranks] == [*range(1, 6)]
+    assert [each["ranks"][job["id"]] for each in ranks] == [*range(1, 7)]
     refused = service.client.delete(f"/jobs/{first[0]['id']}")
     assert refused.json()["code"] == "job_is_part"
     assert service.client.delete(f"/jobs/{job['id']}").status_code == 204
@@ -182,6 +187,7 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
         hyperparameters={**TINY, "max_epochs": 12},
         tune={"n_trials": 8, "space": space, "seeds": 2},
         name="tuned",
+        baselines=["mlp"],
     )
     wait_until(
         lambda: read_job(service, job["id"])["progress"]["n_finished"] >= 2,
@@ -217,10 +223,13 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
     assert "RUNNING" not in {state for (state,) in states}
     assert len(states) == 8
 
-    # The winner, trained with two seeds, is one model.
+    # The winner, trained with two seeds, is one model, and has its baseline beside it.
     refit = read_job(service, tune["refit_job_id"])
     assert refit["config"]["hyperparameters"]["lr"] == tune["best_settings"]["lr"]
     assert ended["model_id"] == refit["model_id"] == tune["model_id"]
+    report = service.client.get(f"/jobs/{refit['id']}/report").json()
+    names = [(each["name"], each["n_seeds"]) for each in report["baselines"]]
+    assert names == [("lometab", 2), ("mlp", 2)]
     answer = service.client.post(
         "/models/tuned@1/predict",
         json={"rows": [{"size": 1, "colour": "red", "weight": 2, "label": "low"}]},

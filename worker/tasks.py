@@ -348,7 +348,8 @@ class Attempt:
 
         def publish(session: Session, job: Job) -> bool:
             weights = None
-            if sweeps.is_worth_keeping(session, job, outcome):
+            has_weights = (folder / WEIGHTS).exists()  # CatBoost has none
+            if has_weights and sweeps.is_worth_keeping(session, job, outcome):
                 session.rollback()  # storing the weights takes a transaction of its own
                 packed = _pack(folder / WEIGHTS)
                 weights = blobs.store_bytes(job.workspace_id, packed)

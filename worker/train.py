@@ -206,29 +206,37 @@ class Bench:
         torch.set_num_threads(spec["threads"])
         self.folder = folder
         schema = Schema.from_dict(spec["schema"])
-        table = ParquetTable(folder / DATA)
-        parts = split_rows(table, schema, Split(**spec["config"]["split"]))
-        self.prepared = prepare(table, schema, parts, ALL_PARTS)
+        self.table = ParquetTable(folder / DATA)
+        self.parts = split_rows(self.table, schema, Split(**spec["config"]["split"]))
+        self.prepared = prepare(self.table, schema, self.parts, ALL_PARTS)
 
     def run(
         self, spec: dict[str, Any], say: Callable[..., None], orders: set[str]
     ) -> None:
         """Train and measure; leave the outcome and the weights in the folder."""
+        from lometab.baselines import check_installed, train_catboost
         from lometab.config import TrainConfig
         from lometab.ensemble import Ensemble
         from lometab.outcome import measure
+        from lometab.space import CATBOOST
 
         config = TrainConfig(**spec["config"]["hyperparameters"])
-        say(phase="training")
-        training = Training(spec, self.folder, say, orders)
-        (fit,) = training.fit_all(self.prepared, [config])
-        say(phase="evaluating")
         prepared = self.prepared
-        ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
-        outcome = measure(prepared, ensemble)
+        say(phase="training")
+        if spec["config"].get("cell") == CATBOOST:
+            check_installed(["catboost"])
+            outcome = train_catboost(
+                prepared.schema, self.table, self.parts, config.seed, spec["threads"]
+            )
+        else:
+            training = Training(spec, self.folder, say, orders)
+            (fit,) = training.fit_all(prepared, [config])
+            say(phase="evaluating")
+            ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
+            outcome = measure(prepared, ensemble)
+            training.save(self.folder / WEIGHTS)
         text = json.dumps(asdict(outcome), allow_nan=False)
         (self.folder / OUTCOME).write_text(text, encoding="utf-8")
-        training.save(self.folder / WEIGHTS)
 
 
 class Training:

@@ -35,6 +35,7 @@ from lometab.comparison import (
     rank_methods,
 )
 from lometab.outcome import Outcome
+from lometab.space import CATBOOST
 
 router = APIRouter(tags=["sweeps"])
 
@@ -238,6 +239,11 @@ def promote(
         raise WrongJobStatus(
             f"trial {position} has no settings yet",
             job_status=run.status,
+        )
+    if run.config.get("cell") == CATBOOST:
+        raise Invalid(
+            f"cell {position} is CatBoost, which is there for comparison; promote a "
+            "cell of the ensemble or of one of its variants"
         )
     apart = ("is_cell", "cell", "trial_of")
     config = {name: value for name, value in run.config.items() if name not in apart}
