@@ -94,7 +94,8 @@ def _about(row: Any) -> dict[str, Any]:
 
 
 def _tell(session: Session, parent: Job, row: Any) -> None:
-    parent.progress = _count_progress(session, parent, row.outcome)
+    is_run = row.position < parent.progress["n_runs"]  # no repeat, and no refit
+    parent.progress = _count_progress(session, parent, row.outcome if is_run else None)
     jobs.move_all(session, [Job.id == parent.id], ("child", _about(row)))
 
 
@@ -143,7 +144,7 @@ def _lock(session: Session, parent_id: str | None) -> Job | None:
 def _count_progress(
     session: Session, parent: Job, outcome: dict[str, Any] | None
 ) -> dict[str, Any]:
-    n_runs = parent.progress["n_runs"]  # repeats and a refit are none of them
+    n_runs = parent.progress["n_runs"]
     rows = session.execute(
         sa.select(Job.status, sa.func.count())
         .where(Job.parent_id == parent.id, Job.position < n_runs)
@@ -243,7 +244,7 @@ def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
 
 def _go_on(session: Session, parent: Job) -> list[Job]:
     """After the trials come repeats of the best ones, then the winner's training."""
-    finalists = find_finalists(session, parent)
+    finalists = find_finalists(parent, read_children(session, parent))
     if not any(each.repeats for each in finalists) and parent.status == "running":
         made = _repeat(session, parent, finalists)
         if made:
@@ -265,14 +266,18 @@ class Finalist:
         return [Outcome.from_dict(each.outcome) for each in jobs if each.outcome]
 
 
-def find_finalists(session: Session, parent: Job) -> list[Finalist]:
-    """Those that are repeated; before any is, the best trials seen to their end."""
-    children = session.scalars(
+def read_children(session: Session, parent: Job) -> Sequence[Job]:
+    """By position: trials, repeats, the refit."""
+    return session.scalars(
         sa.select(Job)
         .where(Job.parent_id == parent.id)
         .order_by(Job.position)
         .execution_options(populate_existing=True)
     ).all()
+
+
+def find_finalists(parent: Job, children: Sequence[Job]) -> list[Finalist]:
+    """Those that are repeated; before any is, the best trials seen to their end."""
     repeats: dict[int, list[Job]] = {}
     for child in children:
         if REPEAT_OF in child.config:

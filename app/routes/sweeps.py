@@ -120,13 +120,11 @@ def read_tune(job: JobDep, session: ReadSessionDep) -> TuneRead:
 
     _check_kind(job, "tune")
     n_trials = job.config["tune"]["n_trials"]
-    rows = session.scalars(
-        sa.select(Job).where(Job.parent_id == job.id).order_by(Job.position)
-    ).all()
-    trials = rows[:n_trials]
+    children = sweeps.read_children(session, job)
+    trials = children[:n_trials]
     space = trials[0].config["trial_of"]["space"]
     is_regression = job.config["task"] == "regression"
-    finalists = sweeps.find_finalists(session, job)
+    finalists = sweeps.find_finalists(job, children)
     winner = sweeps.find_winner(finalists)
     refit = sweeps.find_refit(session, job)
     read = [_read_trial(trial, list(space)) for trial in trials]
