@@ -247,8 +247,8 @@ def _first_line(error: type[AppError]) -> str:
     return (error.__doc__ or "").splitlines()[0]
 
 
-FORM = "form: "
-"""Begins the name of one of several forms of a value, which is no part of its place."""
+FORMS = frozenset({"form: grid", "form: grids", "form: choice", "form: range"})
+"""Names for the forms that a value may have, which are no part of its place."""
 
 
 def from_validation(
@@ -261,12 +261,14 @@ def from_validation(
     """
     faults = []
     for item in error.errors():
-        parts = [str(part) for part in item["loc"] if part != "body"]
-        place = [part for part in parts if not part.startswith(FORM)]
+        parts = [str(part) for part in item["loc"]]
+        if isinstance(error, RequestValidationError) and parts[:1] == ["body"]:
+            del parts[0]
+        place = [part for part in parts if part not in FORMS]
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            hint = suggest(place[-1], names)
-            message = f"there is no setting {place[-1]!r}{hint}"
+            hint = suggest(parts[-1], names)
+            message = f"there is no setting {parts[-1]!r}{hint}"
         if item["type"] == "json_invalid" and "ctx" in item:
             message = f"Invalid JSON: {item['ctx']['error']}"
             place = []

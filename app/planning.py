@@ -70,7 +70,9 @@ def make_children(parent: Job, body: JobSettings) -> list[Job]:
     shared = {
         **{name: value for name, value in parent.config.items() if name not in apart},
         "kind": "train",
-        "baselines": [],
+        # Those of a sweep are cells; those of a search come with its winner, and a
+        # worker that cannot train them is found by the first trial.
+        "baselines": body.baselines if body.kind == "tune" else [],
         "is_cell": True,
     }
     return [

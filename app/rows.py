@@ -38,7 +38,8 @@ Chunk = tuple[dict[str, Any], int]
 
 _BLOCK = 2**22  # bytes of a CSV that are parsed at a time; a record must fit in
 _HEADER = 2**20
-_MAX_BATCH = 2**28  # bytes of an Arrow batch, unpacked
+_MAX_BATCH = 2**28  # bytes of rows that are in memory together
+_OLD_COMPRESSION = b"ARROW:experimental_compression"
 _DELIMITERS = ",;\t|"
 
 
@@ -279,8 +280,11 @@ class ArrowRows:
         with _refusing("Arrow stream"), _opened(body) as file:
             self._schema = pa.ipc.open_stream(file).schema
         with _refusing("Arrow stream"), _opened(body) as file:
+            n_bytes = 0  # dictionaries stay, batches come one after the other
             for message in pa.ipc.MessageReader.open_stream(file):
-                _refuse_size(_unpacked_bytes(message))
+                unpacked = _unpacked_bytes(message)
+                _refuse_size(n_bytes + unpacked)
+                n_bytes += unpacked if message.type == "dictionary" else 0
         self.names: list[str] = self._schema.names
         _refuse_doubles(self.names)
 
@@ -323,8 +327,9 @@ class ParquetRows:
 def _refuse_size(n_bytes: int) -> None:
     if n_bytes > _MAX_BATCH:
         raise DataError(
-            f"a record batch takes {n_bytes / 2**20:.0f} MiB unpacked, beyond the "
-            f"{_MAX_BATCH // 2**20} that are taken; send batches of fewer rows"
+            f"some rows take {n_bytes / 2**20:.0f} MiB of memory together, beyond the "
+            f"{_MAX_BATCH // 2**20} that are taken; send batches of fewer rows, and no "
+            "columns that the model does not use"
         )
 
 
@@ -334,13 +339,18 @@ def _unpacked_bytes(message: pa.ipc.Message) -> int:
     Arrow unpacks a batch as a whole, whatever memory its buffers ask for. By its format
     (Message.fbs) each compressed buffer begins with the length that it will have.
     """
-    metadata = message.metadata.to_pybytes()
-    root = Table(metadata, int.from_bytes(metadata[:4], "little"))
     batch = {"record batch": (2,), "dictionary": (2, 1)}.get(message.type)
     if batch is None:
         return 0
+    metadata = message.metadata.to_pybytes()
+    if _OLD_COMPRESSION in metadata:
+        raise DataError("the stream is compressed as before Arrow 1.0; write it anew")
+    root = Table(metadata, int.from_bytes(metadata[:4], "little"))
     for number in batch:
-        root = Table(metadata, root.Indirect(root.Pos + _find_field(root, number)))
+        place = _find_field(root, number)
+        if not place:
+            return 0  # Arrow refuses it when it comes to it
+        root = Table(metadata, root.Indirect(root.Pos + place))
     buffers = _find_field(root, 2)
     if not buffers or not _find_field(root, 3):  # no buffers, or not compressed
         return 0
@@ -412,9 +422,12 @@ def _slices(
 ) -> Iterator[Chunk]:
     """Chunks of one size, whatever that of the batches is; the last may be smaller."""
     held: list[pa.RecordBatch] = []
-    n_held = 0
-    for batch in batches:
+    n_held = n_bytes = 0
+    for whole_batch in batches:
+        batch = whole_batch.select(names or whole_batch.schema.names[:1])
         held.append(batch)
+        n_bytes += batch.nbytes
+        _refuse_size(n_bytes)
         n_held += batch.num_rows
         if n_held < size:
             continue
@@ -424,6 +437,7 @@ def _slices(
             yield _chunk(table.slice(start, size), names)
         held = table.slice(whole).to_batches()
         n_held -= whole
+        n_bytes = sum(each.nbytes for each in held)
     if n_held:
         yield _chunk(pa.Table.from_batches(held), names)
 

@@ -17,7 +17,6 @@ from pydantic import (
 from pydantic import Tag as Form
 from typing_extensions import TypedDict  # pydantic takes typing's from 3.12 on
 
-from app.errors import FORM
 from app.models import Event
 from lometab.comparison import Comparison, Ranked, Spread
 from lometab.config import PRESETS, BaselineName, Preset, Task, TrainConfig
@@ -172,23 +171,25 @@ GridValue = Annotated[
 GridValues = Annotated[list[GridValue], Field(min_length=1, max_length=1000)]
 GridSpace = Annotated[dict[str, GridValues], Field(max_length=20)]
 GridSpaces = Annotated[list[GridSpace], Field(min_length=1, max_length=20)]
-_ONE, _SEVERAL = f"{FORM}one", f"{FORM}several"
-Grids = Annotated[
-    Annotated[GridSpace, Form(_ONE)] | Annotated[GridSpaces, Form(_SEVERAL)],
-    Discriminator(lambda value: _SEVERAL if isinstance(value, list) else _ONE),
-]
-_CHOICE, _RANGE = f"{FORM}choice", f"{FORM}range"
 
 
 def _find_form(value: object) -> str:
+    """Which of `app.errors.FORMS` a value has, for its faults to be those of this."""
     is_choice = isinstance(value, Choice) or (
         isinstance(value, dict) and "values" in value
     )
-    return _CHOICE if is_choice else _RANGE
+    return "form: choice" if is_choice else "form: range"
 
 
+Grids = Annotated[
+    Annotated[GridSpace, Form("form: grid")]
+    | Annotated[GridSpaces, Form("form: grids")],
+    Discriminator(
+        lambda value: "form: grids" if isinstance(value, list) else "form: grid"
+    ),
+]
 ChoiceOrRange = Annotated[
-    Annotated[Choice, Form(_CHOICE)] | Annotated[Range, Form(_RANGE)],
+    Annotated[Choice, Form("form: choice")] | Annotated[Range, Form("form: range")],
     Discriminator(_find_form),
 ]
 

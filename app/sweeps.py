@@ -50,7 +50,9 @@ def _begin(session: Session, parent_id: str) -> None:
         [Job.id == parent_id, Job.status == "queued"],
         ("running", {}),
         status="running",
-        phase=sa.case((Job.kind == "tune", "searching"), else_=None),
+        phase=sa.func.coalesce(
+            Job.phase, sa.case((Job.kind == "tune", "searching"), else_=None)
+        ),
         lease_owner=HOLDER,
         started_at=sa.func.coalesce(Job.started_at, db.now(session)),
     )
@@ -245,7 +247,9 @@ def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
 def _go_on(session: Session, parent: Job) -> list[Job]:
     """After the trials come repeats of the best ones, then the winner's training."""
     finalists = find_finalists(parent, read_children(session, parent))
-    if not any(each.repeats for each in finalists) and parent.status == "running":
+    is_repeated = any(each.repeats for each in finalists)
+    has_time = parent.status == "running" and not _is_out_of_time(session, parent)
+    if not is_repeated and has_time:
         made = _repeat(session, parent, finalists)
         if made:
             return made
@@ -262,8 +266,10 @@ class Finalist:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        jobs = [self.trial, *self.repeats]
-        return [Outcome.from_dict(each.outcome) for each in jobs if each.outcome]
+        """Of the trial, and of repeats that were not cut short."""
+        repeats = [each for each in self.repeats if not each.is_stop_wished]
+        runs = [self.trial, *repeats]
+        return [Outcome.from_dict(each.outcome) for each in runs if each.outcome]
 
 
 def read_children(session: Session, parent: Job) -> Sequence[Job]:
@@ -292,8 +298,13 @@ def find_finalists(parent: Job, children: Sequence[Job]) -> list[Finalist]:
         if not trial.outcome.get("is_pruned")
     ]
     ended.sort(key=lambda pair: pair[0])
+    distinct: list[Job] = []  # a search may try the same settings again
+    for _, trial in ended:
+        settings = [each.config["hyperparameters"] for each in distinct]
+        if trial.config["hyperparameters"] not in settings:
+            distinct.append(trial)
     n = parent.config["tune"].get("finalists", 1)
-    return [Finalist(trial, []) for _, trial in ended[:n]]
+    return [Finalist(trial, []) for trial in distinct[:n]]
 
 
 def find_winner(finalists: Sequence[Finalist]) -> Job | None:
@@ -339,15 +350,12 @@ def _repeat(session: Session, parent: Job, finalists: Sequence[Finalist]) -> lis
 def _refit(session: Session, parent: Job, winner: Job) -> Job:
     """Train the winner with several seeds, as one model."""
     tune = parent.config["tune"]
-    config = {
-        **_without_marks(winner),
-        "n_seeds": tune["seeds"],
-        "baselines": parent.config["baselines"],
-    }
+    config = {**_without_marks(winner), "n_seeds": tune["seeds"]}
     lock_row(session, winner)  # its weights must not be dropped on the way
     job = _make_child(parent, _refit_position(tune), config)
     job.name, job.tags = parent.name, parent.tags
-    job.checkpoint_sha256 = winner.checkpoint_sha256
+    if not winner.is_stop_wished:  # else it has not been trained to its end
+        job.checkpoint_sha256 = winner.checkpoint_sha256
     jobs.add(session, job)
     happening = {"trial": winner.position, "job_id": job.id}
     jobs.move_all(
@@ -380,7 +388,8 @@ def _make_child(parent: Job, position: int, config: dict[str, Any]) -> Job:
 
 def _refit_position(tune: dict[str, Any]) -> int:
     """After all trials and repeats that there may be."""
-    n_repeats = tune.get("finalists", 1) * (tune["seeds"] - 1)
+    n = tune.get("finalists", 1)
+    n_repeats = n * (tune["seeds"] - 1) if n > 1 else 0
     return int(tune["n_trials"] + n_repeats)
 
 
@@ -462,12 +471,18 @@ def _stop_children(session: Session, parent: Job) -> None:
 def retry(session: Session, parent: Job) -> bool:
     """Run those of its children again that have not succeeded.
 
-    Of a tune job that came to a winner, that is the winner's own training.
+    Of a tune job that came to a winner, that is the winner's own training; of one that
+    came to its finalists, their repeats.
     """
     lock_row(session, parent)
-    which = [Job.parent_id == parent.id]
+    which, phase = [Job.parent_id == parent.id], None
     if (refit := find_refit(session, parent)) is not None:
-        which = [Job.id == refit.id]
+        which, phase = [Job.id == refit.id], "refitting"
+    elif parent.kind == "tune":
+        finalists = find_finalists(parent, read_children(session, parent))
+        repeats = [job.id for each in finalists for job in each.repeats]
+        if repeats:
+            which, phase = [Job.id.in_(repeats)], "repeating"
     is_moved = parent.status in FINISHED and jobs.retry_all(session, which) > 0
     if is_moved:
         jobs.move_all(
@@ -475,7 +490,7 @@ def retry(session: Session, parent: Job) -> bool:
             [Job.id == parent.id],
             ("queued", {"queue": parent.queue}),
             status="queued",
-            phase=None,
+            phase=phase,
             error=None,
             started_at=None,  # its budget of time begins anew
             finished_at=None,

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from record import ROOT
 
+from lometab.cells import MISSING
 from lometab.data import (
     ColumnKind,
     Schema,
@@ -61,7 +62,8 @@ class Data:
 
 
 @cache
-def load(name: str) -> Data:
+def load(name: str, missing: tuple[str, ...] = ()) -> Data:
+    """The data set; texts in `missing` are missing values beside the usual ones."""
     table = dict(_read(name))
     split = RANDOM_SPLITS.get(name, Split(kind="column", column="part"))
     if split.column is not None:
@@ -71,6 +73,7 @@ def load(name: str) -> Data:
         target=TARGETS[name],
         columns=KINDS.get(name),
         reserved=[split.column] if split.column else [],
+        missing=(*MISSING, *missing),
     )
     parts = split_rows(table, schema, split)
     return Data(name, table, schema, parts, target(table, schema))

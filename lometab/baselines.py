@@ -58,7 +58,7 @@ def compare(
                 return rows
             if name == "catboost":
                 outcome = train_catboost(
-                    prepared.schema, table, parts, config.seed, threads
+                    prepared.schema, table, parts, config.seed, threads, is_stopped
                 )
             else:
                 other = prepared.train_ensemble(
@@ -101,8 +101,23 @@ def _summarise(
     )
 
 
+class _Stopper:
+    """Tells CatBoost after each tree whether to go on."""
+
+    def __init__(self, is_stopped: Callable[[], bool]) -> None:
+        self._is_stopped = is_stopped
+
+    def after_iteration(self, _: object) -> bool:
+        return not self._is_stopped()
+
+
 def train_catboost(
-    schema: Schema, table: Table, parts: Parts, seed: int, threads: int
+    schema: Schema,
+    table: Table,
+    parts: Parts,
+    seed: int,
+    threads: int,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """CatBoost with its own defaults, stopped early on the validation rows."""
     import catboost  # type: ignore[import-untyped]
@@ -133,7 +148,11 @@ def train_catboost(
         early_stopping_rounds=50,
     )
     started = time.perf_counter()
-    model.fit(pool(parts["train"]), eval_set=pool(parts["val"]))
+    model.fit(
+        pool(parts["train"]),
+        eval_set=pool(parts["val"]),
+        callbacks=[_Stopper(is_stopped)],
+    )
     seconds = time.perf_counter() - started
     variance = float(np.var(y[parts["train"]].astype(np.float64)))
     measures = []

@@ -147,7 +147,7 @@ def _summarise(
         val=PartSummary.of([run.val for run in runs]),
         test=test,
         seconds=Spread.of([run.seconds for run in runs]),
-        n_parameters=runs[0].n_parameters if runs else None,
+        n_parameters=(runs[0].n_parameters or None) if runs else None,
         regime=find_regime(test.diversity.mean if test.diversity else None),
         delta_percent=delta,
     )

@@ -223,10 +223,16 @@ class Bench:
         config = TrainConfig(**spec["config"]["hyperparameters"])
         prepared = self.prepared
         say(phase="training")
+        check_installed(spec["config"]["baselines"])  # of the winner of a search
         if spec["config"].get("cell") == CATBOOST:
             check_installed(["catboost"])
             outcome = train_catboost(
-                prepared.schema, self.table, self.parts, config.seed, spec["threads"]
+                prepared.schema,
+                self.table,
+                self.parts,
+                config.seed,
+                spec["threads"],
+                is_stopped=lambda: "stop" in orders,
             )
         else:
             training = Training(spec, self.folder, say, orders)

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -442,6 +443,50 @@ def test_too_large(client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch) 
             y, content=iter((content,)), headers={"Content-Type": kind}
         )
         check_problem(response, 413, "50 taken in one request")
+
+
+def test_rows_are_not_held_if_that_is_too_much(
+    client: TestClient, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.rows._MAX_BATCH", 2**16)
+    text = "x" * 30_000
+    rows = [{**row, "colour": text} for row in ROWS]
+    for content, kind in (
+        (to_arrow(table_of(rows), chunk=1, compression="zstd"), ARROW),
+        (to_parquet(table_of(rows)), PARQUET),
+    ):
+        assert len(content) < 20_000
+        check_problem(send(client, y, content, kind), 422, "batches of fewer rows")
+    # Columns that are not used are let go of, batch by batch.
+    spare = table_of().append_column("spare", pa.array([text] * len(ROWS)))
+    content = to_arrow(spare, chunk=1, compression="zstd")
+    assert send(client, y, content, ARROW).status_code == 200
+    # Dictionaries stay.
+    level = pa.array([text] * len(ROWS)).dictionary_encode()
+    table = table_of()
+    for name in ("one", "two", "three"):
+        table = table.append_column(name, level)
+    content = to_arrow(table, compression="zstd")
+    check_problem(send(client, y, content, ARROW), 422, "does not use")
+
+
+def frame(metadata: bytes) -> bytes:
+    """A message of a stream, without a body."""
+    padded = metadata.ljust(-(-len(metadata) // 8) * 8, b"\0")
+    return b"\xff" * 4 + len(padded).to_bytes(4, "little") + padded
+
+
+def test_odd_arrow_messages(client: TestClient, y: str) -> None:
+    schema = frame(table_of().schema.serialize().to_pybytes()[8:])
+    # A record batch whose header is not there; its vtable comes after it.
+    fields = struct.pack("<iHBxq", 8 - 24, 4, 3, 0)
+    headless = struct.pack("<II", 8, 0) + fields
+    headless += struct.pack("<6H", 12, 16, 4, 6, 0, 8)
+    check_problem(send(client, y, schema + frame(headless), ARROW), 422)
+    # The words by which Arrow 0.17 marked a compressed batch.
+    marked = headless + b"ARROW:experimental_compression"
+    content = schema + frame(marked)
+    check_problem(send(client, y, content, ARROW), 422, "before Arrow 1.0")
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])

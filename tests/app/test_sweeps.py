@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -251,17 +252,14 @@ def make_search(
 ) -> tuple[Job, list[Job]]:
     tune = {"n_trials": n_trials, "seeds": seeds, "finalists": finalists}
     parent, children = make_family(
-        session, n_trials, kind="tune", config={"tune": tune, "baselines": ["mlp"]}
+        session, n_trials, kind="tune", config={"tune": tune}
     )
-    settings = {"max_epochs": 3, "seed": 5}
-    trial: dict[str, Any] = {
-        "is_cell": True,
-        "trial_of": {"space": {}},
-        "hyperparameters": settings,
-    }
-    session.execute(
-        sa.update(Job).where(Job.parent_id == parent.id).values(config=trial)
-    )
+    for i, child in enumerate(children):
+        child.config = {
+            "is_cell": True,
+            "trial_of": {"space": {}},
+            "hyperparameters": {"max_epochs": 3, "seed": 5, "rank": i % 4 + 1},
+        }
     session.commit()
     return parent, children
 
@@ -276,12 +274,8 @@ def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     finish(session, claim(session), score=0.9, is_pruned=True)
     (made,) = finish(session, claim(session), score=0.5)
     assert made.position == 2 + 3 * 2
-    settings = {"max_epochs": 3, "seed": 5}
-    assert made.config == {
-        "hyperparameters": settings,
-        "n_seeds": 3,
-        "baselines": ["mlp"],
-    }
+    settings = {"max_epochs": 3, "seed": 5, "rank": 2}
+    assert made.config == {"hyperparameters": settings, "n_seeds": 3}
     assert sweeps.look_after(session) == []
     assert read(session, parent).phase == "refitting"
     refit = claim(session)
@@ -337,6 +331,7 @@ def test_a_refit_goes_on_from_the_weights_of_its_trial(session: Session) -> None
 
 @pytest.mark.parametrize("ended", ["stopped", "failed"])
 def test_a_lucky_run_does_not_beat_a_mean(session: Session, ended: str) -> None:
+    """A repeat that failed or was cut short does not count, for good or ill."""
     parent, _ = make_search(session, 2, finalists=2, seeds=2)
     finish(session, claim(session), score=0.9)
     finish(session, claim(session), score=0.8)
@@ -348,10 +343,44 @@ def test_a_lucky_run_does_not_beat_a_mean(session: Session, ended: str) -> None:
         (refit,) = sweeps.follow(session, first)
     else:
         assert sweeps.stop(session, read(session, parent))
-        (refit,) = finish(session, read(session, first), score=0.1)
+        (refit,) = finish(session, read(session, first), score=0.99)
     winner = find_winner(session, parent)
     assert winner is not None and winner.position == 1
     assert refit.position == 2 + 2
+
+
+def test_finalists_differ(session: Session) -> None:
+    make_search(session, 6, finalists=2, seeds=2)
+    for score in (0.9, 0.5, 0.6, 0.5, 0.9, 0.5):  # trials 0 and 4 are alike
+        made = finish(session, claim(session), score=score)
+    assert [job.config["repeat_of"] for job in made] == [0, 2]
+
+
+def test_retry_while_repeating(session: Session) -> None:
+    parent, children = make_search(session, 3, finalists=2, seeds=2)
+    finish(session, claim(session), score=0.9)
+    finish(session, claim(session), score=0.8)
+    failed = claim(session)
+    jobs.fail(session, failed, {"code": "diverged", "detail": "no"})
+    assert len(sweeps.follow(session, failed)) == 2
+    assert sweeps.cancel(session, read(session, parent))
+    assert read(session, parent).status == "cancelled"
+    assert sweeps.retry(session, read(session, parent))
+    again = claim(session)
+    assert again.config["repeat_of"] == 0  # the trial that failed can no longer win
+    assert read(session, parent).phase == "repeating"
+    assert read(session, children[2]).status == "failed"
+
+
+def test_a_search_of_before_there_were_finalists(session: Session) -> None:
+    parent, _ = make_search(session, 2)
+    parent.config = {"tune": {"n_trials": 2, "seeds": 3}}
+    session.commit()
+    finish(session, claim(session), score=0.6)
+    (refit,) = finish(session, claim(session), score=0.7)
+    assert refit.position == 2
+    found = sweeps.find_refit(session, parent)
+    assert found is not None and found.id == refit.id
 
 
 def test_a_search_that_is_stopped_repeats_nothing(session: Session) -> None:
@@ -360,9 +389,31 @@ def test_a_search_that_is_stopped_repeats_nothing(session: Session) -> None:
     finish(session, claim(session), score=0.7)
     held = claim(session)
     assert sweeps.stop(session, read(session, parent))
-    (refit,) = finish(session, read(session, held), score=0.5)
+    weights = blobs.store_bytes(held.workspace_id, b"weights")
+    assert jobs.finish_cell(
+        session,
+        read(session, held),
+        outcome=asdict(outcome(0.8)),
+        progress={},
+        weights_sha256=weights,
+    )
+    (refit,) = sweeps.follow(session, held)
     assert refit.config["n_seeds"] == 3
-    assert find_winner(session, parent).id == children[1].id  # type: ignore[union-attr]
+    assert refit.checkpoint_sha256 is None  # the winner was not trained to its end
+    assert find_winner(session, parent).id == children[2].id  # type: ignore[union-attr]
+
+
+def test_out_of_time_repeats_nothing(session: Session) -> None:
+    parent, _ = make_search(session, 2)
+    parent.config = {**parent.config, "max_runtime_seconds": 1}
+    session.commit()
+    finish(session, claim(session), score=0.6)
+    parent = read(session, parent)
+    assert parent.started_at is not None
+    parent.started_at -= timedelta(seconds=5)
+    session.commit()
+    (refit,) = finish(session, claim(session), score=0.7)
+    assert refit.config["n_seeds"] == 3
 
 
 def test_two_that_end_at_once_end_the_sweep_once(engine: sa.Engine) -> None:
@@ -466,6 +517,8 @@ def test_a_tune_job_as_the_api_shows_it(client: TestClient) -> None:
             {"kind": "sweep", "sweep": {"grid": [{"rank": [1, {"a": 1}]}]}},
             "sweep.grid.0.rank.1: a value must be a text, a number",
         ),
+        ({"form: grid": 1}, "there is no setting 'form: grid'"),
+        ({"body": 1}, "there is no setting 'body'"),
         (
             {"kind": "tune", "tune": {"space": {"rank": {"low": 1}}}},
             "tune.space.rank.high: Field required",
