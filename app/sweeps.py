@@ -26,6 +26,8 @@ HOLDER = "its children"
 """Whose lease a running parent is on; it never runs out."""
 REPEAT_OF = "repeat_of"
 """In the config of a child: the trial that it runs once more, with another seed."""
+REFIT_OF = "refit_of"
+"""In the config of the job that trains the winner: which trial that was."""
 KEPT_WEIGHTS = 3
 """Of how many children, the best on validation, the trained weights are kept."""
 
@@ -350,7 +352,11 @@ def _repeat(session: Session, parent: Job, finalists: Sequence[Finalist]) -> lis
 def _refit(session: Session, parent: Job, winner: Job) -> Job:
     """Train the winner with several seeds, as one model."""
     tune = parent.config["tune"]
-    config = {**_without_marks(winner), "n_seeds": tune["seeds"]}
+    config = {
+        **_without_marks(winner),
+        "n_seeds": tune["seeds"],
+        REFIT_OF: winner.position,
+    }
     lock_row(session, winner)  # its weights must not be dropped on the way
     job = _make_child(parent, _refit_position(tune), config)
     job.name, job.tags = parent.name, parent.tags

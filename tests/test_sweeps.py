@@ -225,6 +225,7 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
 
     # The winner, trained with two seeds, is one model, and has its baseline beside it.
     refit = read_job(service, tune["refit_job_id"])
+    assert refit["config"]["refit_of"] == tune["best"]
     assert refit["config"]["hyperparameters"]["lr"] == tune["best_settings"]["lr"]
     assert ended["model_id"] == refit["model_id"] == tune["model_id"]
     report = service.client.get(f"/jobs/{refit['id']}/report").json()

@@ -127,6 +127,8 @@ def read_tune(job: JobDep, session: ReadSessionDep) -> TuneRead:
     finalists = sweeps.find_finalists(job, children)
     winner = sweeps.find_winner(finalists)
     refit = sweeps.find_refit(session, job)
+    if refit is not None and sweeps.REFIT_OF in refit.config:
+        winner = trials[refit.config[sweeps.REFIT_OF]]  # whatever was retried since
     read = [_read_trial(trial, list(space)) for trial in trials]
     known = [each for each in read if each.outcome is not None and each.settings]
     full = [

@@ -275,7 +275,11 @@ def test_a_tune_job_refits_its_winner_once(session: Session) -> None:
     (made,) = finish(session, claim(session), score=0.5)
     assert made.position == 2 + 3 * 2
     settings = {"max_epochs": 3, "seed": 5, "rank": 2}
-    assert made.config == {"hyperparameters": settings, "n_seeds": 3}
+    assert made.config == {
+        "hyperparameters": settings,
+        "n_seeds": 3,
+        "refit_of": 1,
+    }
     assert sweeps.look_after(session) == []
     assert read(session, parent).phase == "refitting"
     refit = claim(session)
