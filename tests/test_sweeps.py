@@ -219,9 +219,10 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
 
     # One study, whose trials are those of the jobs, none of them left running.
     assert stack.query("SELECT study_name FROM studies") == [(job["id"],)]
-    states = stack.query("SELECT state FROM trials")
-    assert "RUNNING" not in {state for (state,) in states}
-    assert len(states) == 8
+    # A worker that dies between drawing one and saying whose it is leaves it closed.
+    states = Counter(state for (state,) in stack.query("SELECT state FROM trials"))
+    assert states["COMPLETE"] + states["PRUNED"] == 8
+    assert states["RUNNING"] == 0 and states["FAIL"] <= 1
 
     # The winner, trained with two seeds, is one model, and has its baseline beside it.
     refit = read_job(service, tune["refit_job_id"])
