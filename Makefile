@@ -2,8 +2,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXAMPLES ?= 100
+# Tests with other processes wait much, so two at a time for each processor, in the
+# order in which they are given: the slow ones first.
+IN_PARALLEL := PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(nproc 2>/dev/null || echo 2)))
+SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
+FUZZ_SECONDS ?= 900
 
-.PHONY: help install demo serve test chaos fuzz lint format typecheck docs clean
+.PHONY: help install demo serve test quick packages chaos soak fuzz lock lint format typecheck client docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -17,7 +22,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[cpu,train,dev]'
+		--constraint constraints.txt --editable '.[serve,train,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## Train on the wine data, show diversity, calibration and predictions
@@ -27,14 +32,39 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 	@$(BIN)/lometab serve
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
-	$(BIN)/pytest --numprocesses=auto --dist=worksteal
+	$(IN_PARALLEL) $(BIN)/pytest $(SPREAD) -m 'not timing'
+	$(BIN)/pytest -m timing
 
-chaos: $(INSTALLED) ## Kill workers, wipe Redis, restart Postgres; count what is lost
-	$(BIN)/python -m tests.chaos
+quick: $(INSTALLED) ## Run what needs no other process and takes under a minute
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal \
+		-m 'not processes and not slow and not timing'
 
-fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document and odd bodies
+packages: $(INSTALLED) ## Install wheel and extras into clean environments (an index is needed)
+	$(BIN)/python -m tests.support.packages
+	$(BIN)/python -m tests.support.packages --lowest
+
+chaos: $(INSTALLED) ## Full disks, cut connections, kills, clocks, bits; count what is lost
+	$(BIN)/python -m tests.support.chaos
+
+soak: $(INSTALLED) ## Half an hour of mixed load with faults at random
+	$(BIN)/python benchmarks/soak.py
+
+fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document and odd bytes
 	LOMETAB_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/test_contract.py \
-		tests/app/test_predict.py -k 'schemathesis or any_'
+		tests/app/test_predict.py -k 'schemathesis or any_json or any_bytes'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt atheris
+	$(BIN)/python -m tests.support.fuzz --seconds $(FUZZ_SECONDS)
+
+lock: ## Write requirements.lock anew: the API's packages with their hashes
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		--no-emit-trusted-host --constraint constraints.txt --extra serve \
+		--output-file build/requirements.lock pyproject.toml
+	(echo "# The API's packages with the hashes of their files. \`make lock\` writes it."; \
+		grep -v '^# \|^lometab @\|^$$' build/requirements.lock) > requirements.lock
 
 lint: $(INSTALLED) ## Check style, the compose file and the Dockerfile
 	$(BIN)/ruff check .
@@ -48,6 +78,9 @@ format: $(INSTALLED) ## Format the code
 
 typecheck: $(INSTALLED) ## Check types
 	$(BIN)/mypy
+
+client: $(INSTALLED) ## Write lometab/client/sync.py from aio.py
+	$(BIN)/python scripts/make_client.py
 
 docs: $(INSTALLED) ## Write docs/errors.md from the code
 	$(BIN)/python -c 'from app.errors import document; print(document(), end="")' > docs/errors.md

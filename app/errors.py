@@ -1,29 +1,34 @@
 """Errors with a status, all rendered as RFC 9457 problem+json by one function."""
 
+import html
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
-from starlette.routing import compile_path
+from starlette.types import Send
 
-from app.request_id import HEADER
+from app.settings import get_settings
 from lometab.errors import (
     DataError,
     FileTooLarge,
     FileTypeError,
     LoMETabError,
-    suggest,
+    nearest,
 )
 
 log = logging.getLogger(__name__)
+
+ERRORS = "/docs/errors"
+"""The page on which every code has its line: where a problem's `type` leads."""
+DATABASE_ERRORS = (OperationalError, PoolTimeout)
+"""What is raised when the database cannot be reached, or has no connection left."""
 
 
 class AppError(Exception):
@@ -47,6 +52,18 @@ class AppError(Exception):
         self.members = {k: v for k, v in members.items() if v is not None}
 
 
+class BlobDamaged(AppError):
+    """What we stored is damaged; upload the file again, or train the model again."""
+
+    code = "stored_data_damaged"
+
+
+class ModelUnusable(AppError):
+    """The stored model cannot be loaded by this version; train it again."""
+
+    code = "model_unusable"
+
+
 class Unauthorized(AppError):
     """The request needs an API key."""
 
@@ -66,6 +83,12 @@ class NotFound(AppError):
     """There is nothing of this id in the caller's workspace."""
 
     status, code = 404, "not_found"
+
+
+class NoFigure(NotFound):
+    """The job has no figure of this name."""
+
+    code = "no_figure"
 
 
 class Conflict(AppError):
@@ -128,10 +151,40 @@ class RequestInProgress(Conflict):
     code = "request_in_progress"
 
 
+class BadRequest(AppError):
+    """The request cannot be read as HTTP."""
+
+    status, code = 400, "bad_request"
+
+
+class PreconditionFailed(AppError):
+    """It is not what `If-Match` or `If-None-Match` says: read it again."""
+
+    status, code = 412, "precondition_failed"
+
+
 class TooLarge(AppError):
     """The request is larger than this service takes."""
 
     status, code = 413, "too_large"
+
+
+class HeadersTooLarge(AppError):
+    """The address and the headers of the request are too large together."""
+
+    status, code = 431, "headers_too_large"
+
+
+class TooManyRequests(AppError):
+    """This API key asks more than it may; ask again after `Retry-After` seconds."""
+
+    status, code = 429, "too_many_requests"
+
+
+class DiskFull(AppError):
+    """There is too little space left on disk to keep more; delete what can go."""
+
+    status, code = 507, "disk_full"
 
 
 class NotAcceptable(AppError):
@@ -180,6 +233,12 @@ class IdempotencyKeyReused(Invalid):
     """The Idempotency-Key was used for another request; send a new one."""
 
     code = "idempotency_key_reused"
+
+
+class TooManyQueuedJobs(AppError):
+    """The workspace has as many queued jobs as it may; ask again when some have run."""
+
+    status, code = 429, "too_many_queued_jobs"
 
 
 class Unavailable(AppError):
@@ -243,6 +302,25 @@ def document() -> str:
     return "\n".join(lines) + "\n"
 
 
+def document_html() -> str:
+    """The same for a browser, with a place for each code to lead to."""
+    classes = [AppError]
+    for each in classes:
+        classes.extend(each.__subclasses__())
+    known = {each.code: (each.status, _first_line(each)) for each in classes}
+    failures = {code: ("job", text) for code, text in JOB_FAILURES.items()}
+    lines = "".join(
+        f"<tr id='{code}'><td>{status}</td><td><code>{code}</code></td>"
+        f"<td>{html.escape(text)}</td></tr>"
+        for code, (status, text) in {**failures, **known}.items()
+    )
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Errors</title>"
+        "<h1>Errors</h1><table><tr><th>status</th><th>code</th><th>meaning</th></tr>"
+        f"{lines}</table></html>"
+    )
+
+
 def _first_line(error: type[AppError]) -> str:
     return (error.__doc__ or "").splitlines()[0]
 
@@ -252,23 +330,26 @@ FORMS = frozenset({"form: grid", "form: grids", "form: choice", "form: range"})
 
 
 def from_validation(
-    error: ValidationError | RequestValidationError, names: Collection[str] = ()
+    error: ValidationError | RequestValidationError,
+    names: Mapping[str, str] | None = None,
 ) -> Invalid:
     """One sentence per fault, each with a JSON pointer.
 
     Args:
-        names: what the caller may have meant by a name that does not exist.
+        names: what the caller may have meant by a name that does not exist, and where
+            that belongs.
     """
     faults = []
-    for item in error.errors():
+    items = error.errors()
+    for item in items[:_MAX_FAULTS]:
         parts = [str(part) for part in item["loc"]]
         if isinstance(error, RequestValidationError) and parts[:1] == ["body"]:
             del parts[0]
         place = [part for part in parts if part not in FORMS]
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            hint = suggest(parts[-1], names)
-            message = f"there is no setting {parts[-1]!r}{hint}"
+            parents = [part for part in parts[:-1] if part not in FORMS]
+            message = _explain_unknown(parts[-1], parents, names or {})
         if item["type"] == "json_invalid" and "ctx" in item:
             message = f"Invalid JSON: {item['ctx']['error']}"
             place = []
@@ -280,7 +361,25 @@ def from_validation(
         )
         for fault in faults
     )
+    if len(items) > _MAX_FAULTS:
+        detail += f"; and {len(items) - _MAX_FAULTS} more"
     return Invalid(detail, errors=faults)
+
+
+_MAX_FAULTS = 20
+
+
+def _explain_unknown(name: str, parents: list[str], names: Mapping[str, str]) -> str:
+    """What may have been meant by a name; by its path, unless it belongs there."""
+    known = name if name in names else nearest(name, names)
+    hint = ""
+    if known is not None:
+        *where, meant = names[known].split(".")
+        path = meant if where == parents else ".".join([*where, meant])
+        hint = f" (did you mean {path!r}?)"
+        if path == name:
+            hint = "; it belongs at the top level"
+    return f"there is no setting {name!r} here{hint}"
 
 
 def _escape(part: str) -> str:
@@ -288,76 +387,74 @@ def _escape(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-class ProblemResponse(JSONResponse):
-    media_type = "application/problem+json"
+class Problem(NamedTuple):
+    """An error as it is sent."""
 
-    def render(self, content: Any) -> bytes:
-        # A text may quote what the caller sent, half a surrogate pair included.
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "backslashreplace")
-
-
-def problem(error: AppError) -> JSONResponse:
-    return ProblemResponse(
-        {
-            "type": "about:blank",
-            "title": HTTPStatus(error.status).phrase,
-            "status": error.status,
-            "detail": error.detail,
-            "code": error.code,
-            **error.members,
-        },
-        status_code=error.status,
-        headers=dict(error.headers or {}),
-    )
+    status: int
+    headers: dict[str, str]
+    body: bytes
 
 
-def _find_methods(app: FastAPI, path: str) -> list[str]:
-    """All that a path takes; the framework names those of the first route alone."""
-    return sorted(
-        method.upper()
-        for template, operations in app.openapi()["paths"].items()
-        if compile_path(template)[0].match(path)
-        for method in operations
-    )
+def problem(error: AppError) -> Problem:
+    """How every error is rendered, whoever answers the request."""
+    content = {
+        "type": f"{get_settings().root_path}{ERRORS}#{error.code}",
+        "title": HTTPStatus(error.status).phrase,
+        "status": error.status,
+        "detail": error.detail,
+        "code": error.code,
+        **error.members,
+    }
+    # A text may quote what the caller sent, half a surrogate pair included.
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    body = text.encode("utf-8", "backslashreplace")
+    headers = {
+        "Content-Type": "application/problem+json",
+        "Content-Length": str(len(body)),
+        **(error.headers or {}),
+    }
+    return Problem(error.status, headers, body)
 
 
-def add_handlers(app: FastAPI) -> None:
-    @app.exception_handler(AppError)
-    def handle_app_error(_: Request, error: AppError) -> JSONResponse:
-        return problem(error)
-
-    @app.exception_handler(DataError)
-    def handle_data_error(_: Request, error: DataError) -> JSONResponse:
+def to_app_error(error: Exception, request_id: str = "-") -> AppError:
+    """What a client is told of an error, whoever raised it; bugs are logged here."""
+    if isinstance(error, AppError):
+        return error
+    if isinstance(error, DataError):
         kinds = {FileTooLarge: TooLarge, FileTypeError: UnsupportedMediaType}
         kind: type[AppError] = kinds.get(type(error), BadData)
-        return problem(kind(str(error), column=error.column, line=error.line))
+        return kind(str(error), column=error.column, line=error.line)
+    if isinstance(error, LoMETabError):
+        return BadData(str(error))
+    if isinstance(error, RequestValidationError):
+        return from_validation(error)
+    if isinstance(error, DATABASE_ERRORS):
+        # Without the statement, whose parameters are nobody's business.
+        log.error("the database is out of reach: %s", getattr(error, "orig", error))
+        return Unavailable(headers={"Retry-After": "5"})
+    if isinstance(error, HTTPException):
+        return _from_http(error)
+    log.error("request %s failed", request_id, exc_info=error)
+    return AppError(request_id=request_id)
 
-    @app.exception_handler(LoMETabError)
-    def handle_library_error(_: Request, error: LoMETabError) -> JSONResponse:
-        return problem(BadData(str(error)))
 
-    @app.exception_handler(OperationalError)
-    def handle_database(request: Request, error: OperationalError) -> JSONResponse:
-        log.error("the database is out of reach: %s", error)
-        return problem(Unavailable(headers={"Retry-After": "5"}))
+def _from_http(error: HTTPException) -> AppError:
+    if isinstance(error.__cause__, RecursionError):  # the framework says 400
+        return Invalid("the JSON is nested too deeply")
+    wrapped = AppError(str(error.detail), headers=error.headers)
+    wrapped.status = error.status_code
+    wrapped.code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return wrapped
 
-    @app.exception_handler(RequestValidationError)
-    def handle_validation(_: Request, error: RequestValidationError) -> JSONResponse:
-        return problem(from_validation(error))
 
-    @app.exception_handler(HTTPException)
-    def handle_http(request: Request, error: HTTPException) -> JSONResponse:
-        headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(_find_methods(app, request.url.path))
-        wrapped = AppError(str(error.detail), headers=headers)
-        wrapped.status = error.status_code
-        wrapped.code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-        return problem(wrapped)
+def is_expected(error: Exception) -> bool:
+    """Whether it tells of the request or of the database, and not of a bug."""
+    return isinstance(error, (AppError, LoMETabError, *DATABASE_ERRORS))
 
-    @app.exception_handler(Exception)
-    def handle_bug(request: Request, error: Exception) -> JSONResponse:
-        request_id = request.scope.get("request_id", "-")
-        log.error("request %s failed", request_id, exc_info=error)
-        return problem(AppError(headers={HEADER: request_id}, request_id=request_id))
+
+async def send_problem(error: AppError, send: Send) -> None:
+    """Answer an ASGI request with an error."""
+    status, headers, body = problem(error)
+    pairs = [(name.lower().encode(), v.encode()) for name, v in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})

@@ -1,19 +1,30 @@
-"""The API process: it stores, enqueues and predicts, and never trains."""
+"""The API process: it stores, enqueues and predicts, and never trains.
 
+`app` is what a server loads, from the outside in: request ids and the log, the manners
+of HTTP, the guard, and the dispatcher, which gives predict its own app and all else to
+FastAPI.
+"""
+
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
-from app.errors import add_handlers
-from app.openapi import make_document
-from app.request_id import RequestIdMiddleware, write_lines
-from app.routes import datasets, health, jobs, models, predict, reports, sweeps
-from app.settings import configure_logging, get_settings
-from lometab import __version__
+from app.access import INFER, INVOCATIONS, keep, uses
+from app.api import make_api, serve_neighbour
+from app.errors import DATABASE_ERRORS
+from app.guard import PREDICT, Guard, find_path
+from app.manners import Manners
+from app.monitor import get_collector
+from app.observe import Observed, configure_logging, write_lines
+from app.page import router as page
+from app.serving import get_predict
+from app.settings import get_settings
+from app.storage import db, scratch
 from lometab.predictor import find_providers
 
 log = logging.getLogger(__name__)
@@ -25,44 +36,44 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     asked = get_settings().ort_providers
     got = find_providers(asked)
     log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
-    yield
+    await run_in_threadpool(_check_database)
+    keeping = asyncio.create_task(keep())
+    with scratch.use_own_folder():
+        yield
+    keeping.cancel()
+    await run_in_threadpool(get_collector().close)
+    await uses.write()
     write_lines()
 
 
-class Service(FastAPI):
-    """FastAPI, before which predict is tried: its layers take longer than a model."""
+def _check_database() -> None:
+    """Refuse to start on tables that are not this version's.
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await predict.answer_first(scope, receive, send):
-            await super().__call__(scope, receive, send)
-
-
-app = Service(
-    lifespan=lifespan,
-    title="LoMETab",
-    version=__version__,
-    description=(
-        "Post a CSV, get a trained ensemble: its mean, every member's own output, and "
-        "how diverse and how calibrated the members are. Every error is problem+json "
-        "(RFC 9457) with a stable `code`."
-    ),
-    generate_unique_id_function=lambda route: route.name,
-)
-app.include_router(predict.router)
-app.include_router(datasets.router)
-app.include_router(jobs.router)
-app.include_router(reports.router)
-app.include_router(sweeps.router)
-app.include_router(models.router)
-app.include_router(health.router)
-add_handlers(app)
-app.add_middleware(RequestIdMiddleware)
+    A database that is away may come back: until then `/readyz` says so.
+    """
+    try:
+        with db.reading() as session:
+            db.check_revision(session)
+    except DATABASE_ERRORS as error:
+        log.error("the database is out of reach: %s", getattr(error, "orig", error))
 
 
-def openapi() -> dict[str, Any]:
-    if app.openapi_schema is None:
-        app.openapi_schema = make_document(app)
-    return app.openapi_schema
+api = make_api(lifespan)
+api.include_router(page)
 
 
-app.openapi = openapi  # type: ignore[method-assign]
+async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+    """Predict is asked all day, and FastAPI's layers take longer than a model."""
+    if scope["type"] == "http" and scope["method"] == "POST":
+        path = find_path(scope)
+        found = PREDICT.fullmatch(path)
+        if found is not None:
+            await get_predict()(scope, receive, send, found["model_id"])
+            return
+        if found := INFER.fullmatch(path) or INVOCATIONS.fullmatch(path):
+            await serve_neighbour(scope, receive, send, found.groupdict())
+            return
+    await api(scope, receive, send)
+
+
+app = Observed(Manners(Guard(dispatch)))

@@ -1,32 +1,88 @@
 """The service's settings: the only reader of the environment."""
 
 import json
-import logging
 import os
+import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from platformdirs import user_data_dir
+from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from lometab.errors import suggest
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder that holds `app`, `worker` and `migrations`."""
+
+
+OLD_DATA_DIR = Path("lometab-data")
+"""Where earlier versions kept their files: below the folder they were started in."""
+OTHERS = ("LOMETAB_URL", "LOMETAB_KEY", "LOMETAB_PATROL_SECONDS")
+"""Variables of ours that are no settings of the service."""
+
+
+def find_data_dir() -> Path:
+    """The same wherever we are started, unless files of before are here."""
+    if OLD_DATA_DIR.is_dir():
+        return OLD_DATA_DIR
+    return Path(user_data_dir("lometab", appauthor=False))
 
 
 class Settings(BaseSettings):
     """Each field is read from the variable LOMETAB_<its name in capitals>."""
 
-    model_config = SettingsConfigDict(env_prefix="LOMETAB_", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="LOMETAB_", extra="ignore", use_attribute_docstrings=True
+    )
 
-    data_dir: Path = Path("lometab-data")
-    """Where the embedded default keeps its database and its broker's folders."""
+    data_dir: Path = Field(default_factory=find_data_dir)
+    """Where the embedded default keeps its database and its broker's folders: the
+    user's data directory, or `lometab-data` if that is here."""
     database_url: str = ""
     """SQLAlchemy URL; empty: SQLite in the data directory."""
+    database_connections: int = Field(default=15, gt=0)
+    """Connections to the database that a process holds, beside those of predict."""
+    statement_seconds: float = Field(default=60.0, ge=0)
+    """How long a statement may take on Postgres; 0: as long as it takes."""
     broker_url: str = ""
     """Celery broker URL; empty: folders in the data directory."""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    root_path: str = Field(default="", pattern=r"^(/[\w.~-]+)*$")
+    """What a proxy puts before our paths and takes off again, such as `/lometab`."""
+    cors_origins: Annotated[list[str], NoDecode] = []
+    """Web pages that may call from a browser, by origin: `https://app.example`, with
+    commas between them; `*`: any, with a key."""
 
     require_keys: bool | None = None
     """Requests need an API key; null: unless the service is the embedded default."""
+
+    max_connections: int = Field(default=1000, gt=0)
+    """Connections that a process holds at a time; others get a 503."""
+    max_header_bytes: int = Field(default=32 * 2**10, gt=0)
+    """Largest address and headers of a request, together."""
+    header_seconds: float = Field(default=10.0, gt=0)
+    """How long a client may take to send its headers."""
+    body_seconds: float = Field(default=30.0, gt=0)
+    """How long a client may send nothing of a body that is waited for."""
+    min_body_rate: int = Field(default=512, ge=0)
+    """Bytes a second that a body must come at, on average, after `body_seconds`."""
+    send_seconds: float = Field(default=60.0, gt=0)
+    """How long a client may take nothing of an answer that is being sent."""
+
+    shutdown_seconds: int = Field(default=30, gt=0)
+    """How long answers under way may still take once the service is told to end."""
+    key_requests_per_minute: int = Field(default=0, ge=0)
+    """Requests of a key whose own limit is not set; 0: any number."""
+    key_max_concurrent: int = Field(default=0, ge=0)
+    """The same for requests at a time, by process."""
+    audit_days: int = Field(default=365, gt=0)
+    """How long the record of a change is kept."""
+    min_free_bytes: int = Field(default=512 * 2**20, ge=0)
+    """Free space on disk below which uploads and jobs get a 507."""
 
     max_upload_bytes: int = Field(default=2 * 2**30, gt=0)
     """Largest request body that is taken."""
@@ -34,6 +90,8 @@ class Settings(BaseSettings):
     """Largest table that is taken, unpacked."""
     max_columns: int = Field(default=10_000, gt=0)
     """Most columns of a table."""
+    max_rows: int = Field(default=100_000_000, gt=0)
+    """Most rows of a table."""
     max_predict_rows: int = Field(default=1_000_000, gt=0)
     """Most rows in one predict request."""
     max_predict_bytes: int = Field(default=256 * 2**20, gt=0)
@@ -47,34 +105,79 @@ class Settings(BaseSettings):
     join_rows: int = Field(default=256, ge=0)
     """Requests for one model share a run up to so many rows; 0: none do."""
     table_queue: int = Field(default=16, gt=0)
-    """Large tables that a process has in hand and has not begun to answer."""
+    """Large tables that a process has in hand, until their answers are sent."""
     table_threads: int = Field(default=2, gt=0)
     """Threads of a process that answer large tables, chunk by chunk."""
     model_cache_bytes: int = Field(default=2**30, gt=0)
     """Weights of models that a process keeps loaded for predict."""
+    invocations_model: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]*$")
+    """The model that answers `POST /invocations`, as `churn@champion`; others do at
+    `/models/{id}/invocations`."""
     ort_providers: Annotated[list[str], NoDecode] = ["CPUExecutionProvider"]
     """ONNX Runtime execution providers in order of preference: `cuda,cpu`."""
     ort_threads: int = Field(default=1, gt=0)
     """Threads of one ONNX Runtime call."""
 
+    monitor: bool = True
+    """Whether predicted rows are counted for `GET /models/{id}/monitor`."""
+    monitor_seconds: float = Field(default=10.0, gt=0)
+    """How often counts are written to the database."""
+    monitor_days: int = Field(default=90, gt=0)
+    """How long counts, and answers that wait for outcomes, are kept."""
+    monitor_answers: int = Field(default=100_000, ge=0)
+    """Answers of a model that wait for outcomes, if their rows have ids; 0: none."""
+
+    max_queued_jobs: int = Field(default=20_000, gt=0)
+    """Jobs of a workspace that wait at a time, the runs of sweeps and tune jobs
+    included; others get a 429."""
     worker_queue: str = Field(default="cpu", pattern="^(cpu|gpu)$")
     """The queue this worker takes jobs from."""
     training_threads: int = Field(default=0, ge=0)
-    """CPU threads of a training process; 0: as many as there are cores."""
+    """CPU threads of a training process; 0: as many as the worker may use, by its CPU
+    affinity and the quota of its control group."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """A worker that has not renewed its claim for so long has lost the job."""
-    patrol_seconds: float = Field(default=15.0, gt=0)
-    """How often a worker looks for jobs that were lost or never announced."""
+    reaper_seconds: float = Field(
+        default=15.0,
+        gt=0,
+        validation_alias=AliasChoices(
+            "LOMETAB_REAPER_SECONDS", "LOMETAB_PATROL_SECONDS"
+        ),
+    )
+    """How often a worker looks for jobs that were lost or never announced. The second
+    name is the old one."""
+    janitor_seconds: float = Field(default=600.0, gt=0)
+    """How often a worker clears away what dead processes left behind."""
     checkpoint_seconds: float = Field(default=30.0, ge=0)
     """The least time between two checkpoints of a job."""
     checkpoint_kept_seconds: float = Field(default=86400.0, ge=0)
     """How long the checkpoint of a failed or cancelled job is kept for `retry`."""
     max_training_bytes: int = Field(default=0, ge=0)
-    """Memory a training process may take; 0: nine tenths of what the machine has."""
+    """Memory a training process may take; 0: nine tenths of what the machine has, or
+    the worker's control group allows. Jobs that no worker has room for are refused."""
     max_attempts: int = Field(default=3, gt=0)
     """Attempts at a job whose worker dies before it is given up."""
     exit_with_parent: bool = False
     """A worker ends when its standard input is closed: set by `lometab serve`."""
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def split_origins(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if given.startswith("["):
+            return json.loads(given)
+        return [each.strip().rstrip("/") for each in given.split(",") if each.strip()]
+
+    @field_validator("cors_origins")
+    @classmethod
+    def check_origins(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ValueError(
+                    "an origin is like https://app.example, without a path"
+                )
+        return origins
 
     @field_validator("ort_providers", mode="before")
     @classmethod
@@ -110,22 +213,49 @@ class Settings(BaseSettings):
             else json.dumps(value)
             for name, value in changed.items()
         }
-        return {**os.environ, **ours}
+        # Before all else that may have a package `app` or `worker`.
+        others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        path = [str(ROOT), *(each for each in others if each not in ("", str(ROOT)))]
+        return {**os.environ, **ours, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def configure_logging() -> None:
-    """One format for all our processes; libraries speak up only when it matters."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    # No line shows these, and finding them takes longer than the rest of it.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None
-    for name in ("app", "worker"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    # It warns that a filesystem broker has no host.
-    logging.getLogger("kombu.connection").setLevel(logging.ERROR)
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it holds now."""
+
+    variable: str
+    value: str
+    source: str
+    """`environment` or `default`."""
+    meaning: str
+
+
+def list_settings() -> list[Setting]:
+    """All of them; passwords in addresses are not shown."""
+    settings = get_settings()
+    found = []
+    for name, field in Settings.model_fields.items():
+        variable = f"LOMETAB_{name.upper()}"
+        is_set = variable in os.environ or (
+            name in ("reaper_seconds",) and ("LOMETAB_PATROL_SECONDS" in os.environ)
+        )
+        value = getattr(settings, name)
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+        source = "environment" if is_set else "default"
+        meaning = " ".join((field.description or "").split())
+        found.append(Setting(variable, text.strip('"'), source, meaning))
+    return found
+
+
+def list_unknown() -> list[str]:
+    """Variables that look like settings of ours and are none, each with a hint."""
+    known = [f"LOMETAB_{name.upper()}" for name in Settings.model_fields]
+    return [
+        f"{name} is set, and there is no such setting{suggest(name, known)}"
+        for name in sorted(os.environ)
+        if name.startswith("LOMETAB_") and name not in (*known, *OTHERS)
+    ]
 
 
 @cache

@@ -17,14 +17,12 @@ import torch
 from record import Runs, progress_line, show, table, write_section
 from tables import DATA, Data, load
 
-from lometab import metrics
 from lometab.config import TrainConfig
-from lometab.data import features, infer_schema, target
 from lometab.ensemble import train_ensemble
-from lometab.export import export
+from lometab.evaluation import metrics
+from lometab.export import calibrate_on, export
 from lometab.predictor import Predictor
-from lometab.splits import Split, split_rows
-from lometab.tables import read_csv
+from lometab.table import Split, features, infer_schema, read_csv, split_rows, target
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 CALIBRATION = ("NLL, val", "ECE, val", "NLL, test", "ECE, test")
@@ -61,7 +59,13 @@ def measure(name: str, config: TrainConfig) -> dict[str, Any]:
         data.table, data.schema, data.parts, config, on_epoch=line
     )
     x_num, x_cat = features(data.table, data.schema)
-    content = export(ensemble, x_num, x_cat, data.y, data.parts)
+    train, val = data.parts["train"][:1000], data.parts["val"]
+    content = export(
+        ensemble,
+        x_num[train],
+        x_cat[train],
+        calibrate=calibrate_on(x_num[val], x_cat[val], data.y[val]),
+    )
     predictor = Predictor(content)
     answers = {
         part: predictor.run(x_num[data.parts[part]], x_cat[data.parts[part]])

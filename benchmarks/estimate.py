@@ -1,4 +1,4 @@
-"""How `lometab.estimate` compares with measured memory, shape by shape.
+"""How `lometab.cost` compares with measured memory, shape by shape.
 
     python benchmarks/estimate.py [SHAPE ...]
 
@@ -12,6 +12,7 @@ measured, and the section in docs/results.md is written.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -167,8 +168,8 @@ def predict(shape: dict[str, Any]) -> dict[str, int]:
     from dataclasses import asdict
 
     from lometab.config import TrainConfig
-    from lometab.data import Schema
-    from lometab.estimate import estimate
+    from lometab.cost import cost_of
+    from lometab.table import Schema
 
     n_classes = shape.get("classes", 0)
     levels = shape.get("levels", [])
@@ -180,7 +181,7 @@ def predict(shape: dict[str, Any]) -> dict[str, int]:
         categorical=tuple(f"c{i}" for i in range(len(levels))),
     )
     return asdict(
-        estimate(
+        cost_of(
             schema,
             shape["rows"],
             TrainConfig(**shape["config"]),
@@ -200,8 +201,14 @@ def run(shape: dict[str, Any]) -> dict[str, int]:
 
 
 def call(*arguments: str) -> dict[str, int]:
+    from lometab.config import TRAINING_ENVIRONMENT
+
+    environment = dict(os.environ)
+    if arguments[0] == "train":
+        environment |= TRAINING_ENVIRONMENT
     done = subprocess.run(
         [sys.executable, __file__, "--child", *arguments],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -221,8 +228,7 @@ def write(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     import pyarrow as pa
     import pyarrow.csv
 
-    from lometab.reading import read_file
-    from lometab.tables import ParquetTable
+    from lometab.table import ParquetTable, read_file
 
     columns = make_table(shape)
     for name, column in columns.items():
@@ -237,7 +243,7 @@ def write(shape: dict[str, Any], folder: Path) -> dict[str, int]:
 
 
 def make_schema(shape: dict[str, Any], rows: Any) -> Any:
-    from lometab.data import infer_schema
+    from lometab.table import infer_schema
 
     task = {0: "regression", 2: "binary"}.get(shape.get("classes", 0), "multiclass")
     kinds = {n: "numeric" if n[0] == "n" else "categorical" for n in rows if n != "y"}
@@ -251,13 +257,11 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     import torch
 
     from lometab.config import TrainConfig
-    from lometab.data import Schema, features, target
     from lometab.ensemble import train_ensemble
-    from lometab.evaluation import evaluate
-    from lometab.export import export
+    from lometab.evaluation import Run, make_reports
+    from lometab.export import calibrate_on, export
     from lometab.predictor import Predictor
-    from lometab.splits import Split, split_rows
-    from lometab.tables import ParquetTable
+    from lometab.table import ParquetTable, Schema, Split, features, split_rows, target
 
     torch.set_num_threads(1)
     level = resident()
@@ -273,9 +277,15 @@ def train(shape: dict[str, Any], folder: Path) -> dict[str, int]:
     training = peak() - level
     x_num, x_cat = features(rows, schema)
     y = target(rows, schema)
-    content = export(ensemble, x_num, x_cat, y, parts)
+    checked, val = parts["train"][:1000], parts["val"]
+    content = export(
+        ensemble,
+        x_num[checked],
+        x_cat[checked],
+        calibrate=calibrate_on(x_num[val], x_cat[val], y[val]),
+    )
     (folder / "model.onnx").write_bytes(content)
-    evaluate(Predictor(content), x_num, x_cat, y, parts, config=config)
+    make_reports(Run.of_file(Predictor(content), x_num, x_cat, y, parts, config=config))
     return {
         "n_parameters": ensemble.fit.model.n_parameters,
         "training_bytes": training,

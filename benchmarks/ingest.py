@@ -24,8 +24,7 @@ import pyarrow as pa
 from processes import running_api
 from record import Runs, table, write_section
 
-from lometab.profile import profile_table
-from lometab.reading import read_file
+from lometab.table import profile_table, read_file
 
 MAX_MEMORY_MB = 400
 MIN_RATE = 0.4

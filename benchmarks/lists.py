@@ -23,10 +23,10 @@ import sqlalchemy as sa
 from processes import running_api
 from record import ROOT, table, write_section
 
-from app.auth import SCOPES, create_key
-from app.db import make_engine, migrate
-from app.models import Base, Blob, Dataset, Event, Job, ModelAlias, TrainedModel
-from tests.servers import Postgres
+from app.access import SCOPES, create_key
+from app.storage.db import make_engine, migrate
+from app.storage.tables import Base, Blob, Dataset, Event, Job, ModelAlias, TrainedModel
+from tests.support.servers import Postgres
 
 MAX_P95_MS = 50
 N_DATASETS = 1000
@@ -210,7 +210,7 @@ def main() -> int:
         url = postgres.url("lists")
         engine = make_engine(url)
         migrate(engine)
-        with sa.orm.Session(engine) as session:
+        with sa.orm.Session(engine) as session, session.begin():
             _, key = create_key(session, workspace_id=HERE, name="lists", scopes=SCOPES)
         settings = {
             "LOMETAB_DATABASE_URL": url,

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from lometab.metrics import (
+from lometab.evaluation.metrics import (
     disagreement,
     mutual_information,
     pairwise_disagreement,

@@ -23,10 +23,10 @@ import numpy as np
 from record import table, write_section
 
 from lometab.config import TrainConfig
-from lometab.data import infer_schema
 from lometab.ensemble import train_ensemble
 from lometab.export import to_onnx
 from lometab.predictor import Predictor
+from lometab.table import infer_schema
 
 N = 10_000
 REPEATS = 9

@@ -13,7 +13,7 @@ from record import ROOT
 
 sys.path.append(str(ROOT))
 
-from tests.servers import free_port, wait_until
+from tests.support.servers import free_port, wait_until
 
 
 @contextmanager

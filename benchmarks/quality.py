@@ -15,17 +15,14 @@ from functools import cache, partial
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
 import torch
 from record import Runs, progress_line, show, table, write_section
-from sklearn.ensemble import HistGradientBoostingClassifier as _Classifier
-from sklearn.ensemble import HistGradientBoostingRegressor
 from tables import DATA, TARGETS, answers, load
 
+from lometab.baselines import train_catboost
 from lometab.config import TrainConfig
-from lometab.data import features
 from lometab.ensemble import Ensemble, train_ensemble
-from lometab.metrics import accuracy, rmse
+from lometab.evaluation.metrics import accuracy, rmse
 
 BARS = {"california": 0.443, "adult": 0.865, "churn": 0.857, "diamonds": 0.135}
 IS_RMSE = {"california": True, "adult": False, "churn": False, "diamonds": True}
@@ -36,7 +33,20 @@ PUBLISHED = [
     "TabM†",
     "CatBoost",
     "LoMETab (paper: K=16, r=16, \u03c3=1)",
+    "LoMETab (paper: best cell of the K=32 grid)",
 ]
+ROWS: dict[str, list[tuple[str, ...]]] = {"diamonds": [(), ("0.0",)]}
+"""Where a set was also read with further texts as missing values: both readings."""
+LATE = {"california", "diamonds"}
+"""Candidates beyond the first two were listed when test scores were known."""
+MARKS = {"late": "(late)", "cleaned": "(cleaned)"}
+NOTES = {
+    "late": "the bar was met with settings that were listed after the test scores of a "
+    "first choice had been read, so it is no proof.",
+    "cleaned": "some stones are 0 mm long, wide or high, which stood out among the "
+    "errors on validation; they are read as missing values. Published scores are not "
+    "made so; CatBoost here is given the same rows.",
+}
 
 # Depth, width and batches as TabM's tuned settings have them.
 DIAMONDS = TrainConfig(
@@ -176,8 +186,8 @@ def surroundings() -> dict[str, Any]:
     }
 
 
-def reference_key(name: str) -> dict[str, Any]:
-    return {"dataset": name, "part": "reference", "config": None}
+def reference_key(name: str, missing: tuple[str, ...]) -> dict[str, Any]:
+    return {"dataset": name, "part": "catboost", "missing": [*missing]}
 
 
 def key(name: str, candidate: Candidate, part: str) -> dict[str, Any]:
@@ -215,20 +225,14 @@ def find_tests(
     ]
 
 
-def run_reference(name: str) -> dict[str, Any]:
-    """scikit-learn's gradient boosting on the same split: how hard is its test part?"""
-    data = load(name)
-    x_num, x_cat = features(data.table, data.schema)
-    codes = [np.unique(column, return_inverse=True)[1] for column in x_cat.T]
-    x = np.column_stack([x_num, *codes])
-    is_categorical = np.arange(x.shape[1]) >= x_num.shape[1]
-    booster = HistGradientBoostingRegressor if IS_RMSE[name] else _Classifier
-    train, test_rows = data.parts["train"], data.parts["test"]
-    model = booster(categorical_features=is_categorical, random_state=0)
-    answer = model.fit(x[train], data.y[train]).predict(x[test_rows])
-    if IS_RMSE[name]:
-        return {"test": rmse(data.y[test_rows], answer) / data.target_scale}
-    return {"test": float((data.y[test_rows] == answer).mean())}
+def run_reference(name: str, missing: tuple[str, ...]) -> dict[str, Any]:
+    """CatBoost on the same split and rows, three seeds."""
+    data = load(name, missing)
+    scores = [
+        train_catboost(data.schema, data.table, data.parts, seed, 1).test.score
+        for seed in range(3)
+    ]
+    return {"test": [score / data.target_scale for score in scores]}
 
 
 def section(runs: Runs) -> str:
@@ -239,49 +243,71 @@ def section(runs: Runs) -> str:
         "runs read the test part. RMSE: less is better (diamonds: of the standardised "
         "price); accuracy: more is better. Published scores are means over 15 seeds "
         "of tuned models on the same splits (diamonds: another split of that size). "
-        "*Boosting, here* is scikit-learn's HistGradientBoosting as it comes, on the "
-        "split used here. Candidates of california and diamonds beyond the first two "
-        "were listed when the test scores of a first choice were known. Stopped on the "
-        "way, all on california: k 32; rank 4 with sigma_init 3; the same without "
-        "dropout with k 32 and lr 2e-3; rank 16 with sigma_init 3 and lr 2e-3; "
-        "sigma_init 2 with lr 3e-3. The run of k 32 with 3 blocks was paused. "
-        "Diamonds has rows whose length, width or height is 0, which stood out among "
-        "the errors on validation; *0.0 is missing*: they are read as missing values. "
-        "Published scores are not made so, and neither is *boosting, here*.\n",
+        "*CatBoost, here* has its defaults with early stopping on validation, on the "
+        "split used here, three seeds. *n* is the number of seeds behind a ±. The "
+        "two columns of the paper are its single-axis sweep at K 16 and the best cell "
+        "of its grid at K 32. Stopped on the way, all on california: k 32; rank 4 with "
+        "sigma_init 3; the same without dropout with k 32 and lr 2e-3; rank 16 with "
+        "sigma_init 3 and lr 2e-3; sigma_init 2 with lr 3e-3. The run of k 32 with 3 "
+        "blocks was paused.\n",
     ]
     summary, details = [], []
     for name in CANDIDATES:
         ranked = rank_candidates(runs, name)
         if not ranked:
             continue
+        for missing in ROWS.get(name, [()]):
+            summary.append(summarise(runs, name, missing, ranked))
         chosen = next((c for c, _ in ranked if find_tests(runs, name, c)), None)
         tested = [] if chosen is None else find_tests(runs, name, chosen)
         details.append(describe(name, ranked, tested, earlier(runs, name, ranked)))
-        if not tested:
-            continue
-        scores = [result["test"] for _, result in tested]
-        spread = f" ± {stdev(scores):.4f}" if len(scores) > 1 else ""
-        is_met = (mean(scores) <= BARS[name]) == IS_RMSE[name]
-        verdict = "yes" if is_met else "no"
-        if chosen != ranked[0][0]:
-            verdict += "; a better candidate is not tested yet"
-        if len(scores) < 3:
-            verdict = f"{len(scores)} of 3 seeds"
-        reference = partial(run_reference, name)
-        summary.append(
-            [
-                name,
-                "RMSE" if IS_RMSE[name] else "accuracy",
-                f"**{mean(scores):.4f}**{spread}",
-                f"{'≤' if IS_RMSE[name] else '≥'} {BARS[name]}",
-                verdict,
-                f"{runs.get(reference_key(name), reference)['test']:.4f}",
-                *published(name),
-            ]
-        )
-    header = ["data set", "score", "LoMETab, test", "bar", "met", "boosting, here"]
+    header = ["data set", "score", "LoMETab, test", "bar", "met", "CatBoost, here"]
     header += PUBLISHED
-    return "\n".join([*text, table(header, summary), *details])
+    notes = [f"- {MARKS[mark]}: {text}\n" for mark, text in NOTES.items()]
+    lines = [row for row in summary if row]
+    return "\n".join([*text, table(header, lines), "".join(notes), *details])
+
+
+def summarise(
+    runs: Runs,
+    name: str,
+    missing: tuple[str, ...],
+    ranked: list[tuple[Candidate, dict[str, Any]]],
+) -> list[str]:
+    """The row of the best candidate on these rows that was tested; empty if none was.
+
+    Args:
+        missing: texts that are read as missing values, which makes rows cleaner.
+    """
+    own = [c for c, _ in ranked if c.missing == missing]
+    chosen = next((c for c in own if find_tests(runs, name, c)), None)
+    if chosen is None:
+        return []
+    scores = [result["test"] for _, result in find_tests(runs, name, chosen)]
+    is_met = (mean(scores) <= BARS[name]) == IS_RMSE[name]
+    verdict = "yes" if is_met else "no"
+    if is_met and name in LATE:
+        verdict += f" {MARKS['late']}"
+    if chosen != own[0]:
+        verdict += "; a better candidate is not tested yet"
+    booster = runs.get(
+        reference_key(name, missing), partial(run_reference, name, missing)
+    )
+    return [
+        f"{name}, {', '.join(missing)} missing {MARKS['cleaned']}" if missing else name,
+        "RMSE" if IS_RMSE[name] else "accuracy",
+        f"**{with_spread(scores)}**",
+        f"{'≤' if IS_RMSE[name] else '≥'} {BARS[name]}",
+        verdict,
+        with_spread(booster["test"]),
+        *(["-"] * len(PUBLISHED) if missing else published(name)),
+    ]
+
+
+def with_spread(scores: list[float]) -> str:
+    if len(scores) < 2:
+        return f"{mean(scores):.4f} (n {len(scores)})"
+    return f"{mean(scores):.4f} ± {stdev(scores):.4f} (n {len(scores)})"
 
 
 def earlier(

@@ -27,7 +27,7 @@ class Runs:
     def __init__(self, benchmark: str) -> None:
         self.path = RESULTS / f"{benchmark}.jsonl"
         lines = self.path.read_text().splitlines() if self.path.exists() else []
-        self._runs = [json.loads(line) for line in lines]
+        self._runs = [_complete(json.loads(line)) for line in lines]
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         return ((run["key"], run["result"]) for run in self._runs)
@@ -60,6 +60,14 @@ class Runs:
         RESULTS.mkdir(exist_ok=True)
         lines = [json.dumps(run) + "\n" for run in self._runs]
         self.path.write_text("".join(lines))
+
+
+def _complete(run: dict[str, Any]) -> dict[str, Any]:
+    """A run of a version that had fewer settings: it had the defaults of the others."""
+    config = run["key"].get("config")
+    if config is not None:
+        run["key"]["config"] = asdict(TrainConfig(**config))
+    return run
 
 
 def settings(config: TrainConfig) -> dict[str, Any]:

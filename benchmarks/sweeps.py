@@ -30,12 +30,12 @@ from processes import running_api
 from record import ROOT, Runs, table, write_section
 from tables import DATA, KINDS, load
 
-from app.auth import SCOPES, create_key
-from app.db import make_engine, migrate
-from app.tuning import read
+from app.access import SCOPES, create_key
+from app.jobs.search import read
+from app.storage.db import make_engine, migrate
 from lometab.space import PAPER_SPACE, contains
-from lometab.tables import Table
-from tests.servers import Postgres, Redis, wait_until
+from lometab.table import Table
+from tests.support.servers import Postgres, Redis, wait_until
 
 matplotlib.use("Agg")
 
@@ -88,7 +88,7 @@ class Field:
             with self.engine.connect() as connection:
                 return bool(connection.scalar(statement) >= n_workers)
 
-        wait_until(is_there, seconds=60, what="the worker beats")
+        wait_until(is_there, seconds=60, what="the worker is heard of")
 
     def stop_workers(self) -> None:
         for worker in self.workers:
@@ -136,7 +136,7 @@ def running_field() -> Iterator[Field]:
         url = postgres.url("sweeps")
         engine = make_engine(url)
         migrate(engine)
-        with sa.orm.Session(engine) as session:
+        with sa.orm.Session(engine) as session, session.begin():
             _, key = create_key(
                 session, workspace_id="default", name="sweeps", scopes=SCOPES
             )
@@ -145,7 +145,7 @@ def running_field() -> Iterator[Field]:
             "LOMETAB_BROKER_URL": redis.url(0),
             "LOMETAB_TRAINING_THREADS": "1",
             "LOMETAB_LEASE_SECONDS": "10",
-            "LOMETAB_PATROL_SECONDS": "2",
+            "LOMETAB_REAPER_SECONDS": "2",
         }
         headers = {"Authorization": f"Bearer {key}"}
         with (

@@ -11,17 +11,20 @@ import torch
 from numpy.typing import NDArray
 from record import ROOT
 
-from lometab.cells import MISSING
-from lometab.data import (
+from lometab.ensemble import Ensemble
+from lometab.table import (
+    MISSING,
     ColumnKind,
+    Parts,
     Schema,
+    Split,
+    Table,
     features,
     infer_schema,
+    read_csv,
+    split_rows,
     target,
 )
-from lometab.ensemble import Ensemble
-from lometab.splits import Parts, Split, split_rows
-from lometab.tables import Table, read_csv
 from lometab.train import predict
 
 DATA = ROOT.parent / "shared" / "data"

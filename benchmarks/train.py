@@ -35,14 +35,19 @@ import torch.nn.functional as F
 from record import Runs, table, write_section
 from torch import Tensor, nn
 
-from lometab.config import ModelConfig, TrainConfig, from_preset
-from lometab.estimate import Widths, estimate
+from lometab.config import (
+    TRAINING_ENVIRONMENT,
+    ModelConfig,
+    TrainConfig,
+    from_preset,
+)
+from lometab.cost import Widths, cost_of
+from lometab.embedding import compute_bins
 from lometab.nn import (
     BatchEnsembleLinear,
     LoMETab,
     LoMETabLinear,
     MemberLinear,
-    compute_bins,
     hidden_layer,
 )
 
@@ -363,6 +368,7 @@ def is_reached(name: str, score: float, goal: float) -> bool:
 def run_child(*arguments: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, __file__, "--child", *arguments],
+        env={**os.environ, **TRAINING_ENVIRONMENT},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -399,8 +405,8 @@ def train_to_quality(name: str, contender: str) -> dict[str, Any]:
 
 def lometab_loop(data: Any, config: TrainConfig, start: float) -> dict[str, Any]:
     import lometab.ensemble
-    from lometab.data import features
     from lometab.export import to_onnx
+    from lometab.table import features
     from lometab.train import fit, predict, score
 
     x_num, x_cat = features(data.table, data.schema)
@@ -442,8 +448,7 @@ def lometab_loop(data: Any, config: TrainConfig, start: float) -> dict[str, Any]
 
 def test_part(data: Any, x_num: Any, x_cat: Any, rows: Any) -> tuple[Any, ...]:
     """The test rows as the network sees them."""
-    from lometab.data import target
-    from lometab.preprocessing import Preprocessor
+    from lometab.table import Preprocessor, target
 
     y = target(data.table, data.schema)
     preprocessor = Preprocessor().fit(
@@ -460,8 +465,7 @@ def tabm_loop(data: Any, start: float) -> dict[str, Any]:
 
     The inputs are prepared by our own code, which is not slower than scikit-learn's.
     """
-    from lometab.data import features, target
-    from lometab.preprocessing import Preprocessor
+    from lometab.table import Preprocessor, features, target
 
     config, task = SHARED[data.name], data.schema.task
     x_num, x_cat = features(data.table, data.schema)
@@ -580,9 +584,8 @@ def train_at_scale(n_rows: int) -> dict[str, Any]:
     """In a process of its own: an epoch on a table that is in memory, and its peak."""
     from estimate import peak, resident
 
-    from lometab.data import infer_schema
     from lometab.ensemble import train_ensemble
-    from lometab.splits import Split, split_rows
+    from lometab.table import Split, infer_schema, split_rows
 
     rng = np.random.default_rng(0)
     x = rng.standard_normal((N_COLUMNS, n_rows), dtype=np.float32)
@@ -606,7 +609,7 @@ def model_bytes() -> int:
     That is the estimate for the least number of rows that fill batches of validation.
     """
     widths = Widths(n_numeric=N_COLUMNS)
-    return estimate(widths, 40_000, SCALE).training_bytes
+    return cost_of(widths, 40_000, SCALE).training_bytes
 
 
 # The section in docs/results.md

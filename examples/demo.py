@@ -69,8 +69,8 @@ def service() -> Iterator[httpx.Client]:
         )
         try:
             assert process.stdout is not None
-            line = process.stdout.readline()
-            address = re.search(r"http://\S+", line)
+            found = (re.search(r"http://\S+", line) for line in process.stdout)
+            address = next((each for each in found if each), None)
             if address is None:
                 log.seek(0)
                 raise RuntimeError(f"the service did not start: {log.read()}")
@@ -156,11 +156,15 @@ def show_predictions(client: httpx.Client, job: dict) -> None:
     answer = client.post(f"/models/{model_id}/predict", json={"rows": rows})
     answer.raise_for_status()
     table = Table(
-        "true", "mean", "std", "members", title=f"POST /models/{model_id}/predict"
+        "true",
+        "mean",
+        "member_std",
+        "members",
+        title=f"POST /models/{model_id}/predict",
     )
     for true, each in zip(truth, answer.json()["predictions"], strict=True):
         members = " ".join(f"{member:.2f}" for member in each["members"])
-        table.add_row(true, f"{each['mean']:.3f}", f"{each['std']:.3f}", members)
+        table.add_row(true, f"{each['mean']:.3f}", f"{each['member_std']:.3f}", members)
     console.print(table)
 
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from lometab.comparison import Spread, delta_percent
 from lometab.config import BaselineName, TrainConfig, Variant
-from lometab.data import Schema, features, target
-from lometab.ensemble import Prepared
+from lometab.ensemble import Prepared, measure
 from lometab.errors import MissingPackage
-from lometab.outcome import Outcome, measure, measure_part
-from lometab.report import Baseline
-from lometab.splits import Parts
-from lometab.tables import Table
+from lometab.evaluation import (
+    Baseline,
+    Outcome,
+    Spread,
+    delta_percent,
+    measure_part,
+)
+from lometab.table import Parts, Schema, Table, features, target
 
 
 def check_installed(names: Sequence[BaselineName]) -> None:

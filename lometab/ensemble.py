@@ -10,13 +10,30 @@ import torch
 from numpy.typing import NDArray
 
 from lometab.config import TrainConfig
-from lometab.data import Float, Schema, features, target
 from lometab.errors import DataError
+from lometab.evaluation import Answer, Measures, Outcome, Training, measure_part
 from lometab.nn import LoMETab
-from lometab.preprocessing import Preprocessor
-from lometab.splits import PartName, Parts
-from lometab.tables import Table
+from lometab.table import (
+    Float,
+    PartName,
+    Parts,
+    Preprocessor,
+    Schema,
+    Table,
+    features,
+    target,
+)
 from lometab.train import Fit, Part, fit, predict
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a member of an ensemble comes from."""
+
+    network: int
+    """The number of its network in the ensemble."""
+    member: int
+    """Its number in that network as it was trained."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +44,13 @@ class Ensemble:
     preprocessor: Preprocessor
     config: TrainConfig
     fit: Fit
-    other_seeds: tuple[Fit, ...] = ()
-    """The same settings trained with further seeds, whose members are members too."""
+    others: tuple[Fit, ...] = ()
+    """Further networks whose members are members too: the same settings with other
+    seeds, or other trials of a search."""
 
     @property
     def fits(self) -> tuple[Fit, ...]:
-        return (self.fit, *self.other_seeds)
+        return (self.fit, *self.others)
 
     @property
     def models(self) -> list[LoMETab]:
@@ -40,8 +58,28 @@ class Ensemble:
 
     @property
     def k(self) -> int:
-        """Members of all seeds."""
-        return sum(model.config.k for model in self.models)
+        """Members of all networks."""
+        return sum(fit.k for fit in self.fits)
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Of each member, in the order of the answers."""
+        return [
+            Origin(network, member)
+            for network, fit in enumerate(self.fits)
+            for member in fit.members or range(fit.k)
+        ]
+
+    @property
+    def training(self) -> Training:
+        """How all networks were trained; epochs and scores are the first's."""
+        return Training(
+            best_epoch=self.fit.best_epoch,
+            best_score=self.fit.best_score,
+            epochs=len(self.fit.history),
+            seconds=sum(fit.seconds for fit in self.fits),
+            stopped_early=any(fit.stopped_early for fit in self.fits),
+        )
 
     @property
     def n_parameters(self) -> int:
@@ -83,8 +121,14 @@ def prepare(
     schema: Schema,
     parts: Parts,
     names: Sequence[PartName] = ("train", "val"),
+    *,
+    weight: Float | None = None,
 ) -> Prepared:
-    """Fit the preprocessing on the train part, and apply it to the parts named."""
+    """Fit the preprocessing on the train part, and apply it to the parts named.
+
+    Args:
+        weight: how much each row of the table counts; None: all alike.
+    """
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
     preprocessor = Preprocessor().fit(
@@ -93,6 +137,7 @@ def prepare(
         y,
         task=schema.task,
         datetime=[schema.numeric.index(name) for name in schema.datetime],
+        min_frequency=schema.min_frequency,
         rows=parts["train"],
     )
     if not preprocessor.features_ and not preprocessor.cardinalities_:
@@ -105,20 +150,29 @@ def prepare(
         rows = parts[name]
         scores, codes = preprocessor.transform(x_num, x_cat, rows=rows)
         scaled = preprocessor.scale_target(y[rows], schema.task)
-        ready[name] = Part(scores, codes, scaled)
+        counts = None if weight is None else weight[rows]
+        ready[name] = Part(scores, codes, scaled, counts)
     targets = {name: y[parts[name]] for name in names}
     return Prepared(schema, preprocessor, ready, targets)
 
 
 def train_ensemble(
-    table: Table, schema: Schema, parts: Parts, config: TrainConfig, **options: Any
+    table: Table,
+    schema: Schema,
+    parts: Parts,
+    config: TrainConfig,
+    *,
+    weight: Float | None = None,
+    **options: Any,
 ) -> Ensemble:
     """Fit the preprocessing on the train part, then the network on it and val.
 
     Args:
+        weight: how much each row counts.
         options: those of `lometab.train.fit`: `device`, `on_epoch`, `resume` and more.
     """
-    return prepare(table, schema, parts).train_ensemble(config, **options)
+    prepared = prepare(table, schema, parts, weight=weight)
+    return prepared.train_ensemble(config, **options)
 
 
 def answer(
@@ -141,7 +195,7 @@ def answer_scores(
     models: Sequence[LoMETab],
     scores: NDArray[Any],
     codes: NDArray[np.int64],
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> Answer:
     """The same of rows that are transformed, in the precision of the models given."""
     preprocessor, task = ensemble.preprocessor, ensemble.schema.task
     x_num, x_cat = torch.from_numpy(scores), torch.from_numpy(codes)
@@ -153,3 +207,46 @@ def answer_scores(
     else:
         members = outputs.softmax(dim=2)
     return members.mean(dim=1).numpy(), members.numpy()
+
+
+def answer_parts(prepared: Prepared, ensemble: Ensemble) -> dict[PartName, Answer]:
+    """The answers to val and test of an ensemble trained on what was prepared."""
+    models = [copy.deepcopy(model).double() for model in ensemble.models]
+    return {
+        name: answer_scores(
+            ensemble,
+            models,
+            prepared.parts[name].x_num.astype(np.float64),
+            prepared.parts[name].x_cat,
+        )
+        for name in ("val", "test")
+    }
+
+
+def measure(
+    prepared: Prepared,
+    ensemble: Ensemble,
+    answers: dict[PartName, Answer] | None = None,
+) -> Outcome:
+    """The outcome of an ensemble that was trained on what was prepared, by torch.
+
+    Args:
+        answers: what `answer_parts` gave, if that has been asked.
+    """
+    answers = answers or answer_parts(prepared, ensemble)
+    variance = float(np.var(prepared.targets["train"].astype(np.float64)))
+
+    def measured(name: PartName) -> Measures:
+        return measure_part(prepared.targets[name], *answers[name], variance)
+
+    is_regression = ensemble.schema.classes is None
+    return Outcome(
+        metric="rmse" if is_regression else "accuracy",
+        val=measured("val"),
+        test=measured("test"),
+        k=ensemble.k,
+        n_parameters=ensemble.n_parameters,
+        best_epoch=ensemble.fit.best_epoch,
+        epochs=len(ensemble.fit.history),
+        seconds=round(ensemble.fit.seconds, 3),
+    )

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection
+from itertools import islice
 
 
 class LoMETabError(Exception):
@@ -11,7 +12,7 @@ class LoMETabError(Exception):
 class DataError(LoMETabError, ValueError):
     """The caller's data cannot be used as it is.
 
-    `column` and `line` point at the place where there is one; the message is a
+    `column` and `line` point at what is wrong where that is known; the message is a
     sentence the caller can act on.
     """
 
@@ -28,7 +29,7 @@ class FileTypeError(DataError):
 
 
 class FileTooLarge(DataError):
-    """The file, or what it unpacks to, is larger than what is taken."""
+    """The file, or what it unpacks to, is larger than the limit."""
 
 
 class ConfigError(LoMETabError, ValueError):
@@ -51,9 +52,23 @@ class ModelFileError(LoMETabError, ValueError):
     """The file is not a model that this version can load."""
 
 
+_MAX_NAMES = 1000
+_MAX_LENGTH = 100
+
+
 def nearest(name: str, names: Collection[str]) -> str | None:
-    """The known name that is most like a mistyped one, if any is."""
-    lowered = {known.lower(): known for known in names}
+    """The known name that is most like a mistyped one, if any is.
+
+    Names are compared in quadratic time: of very many the first ones are, and none
+    that is very long.
+    """
+    if len(name) > _MAX_LENGTH:
+        return None
+    lowered = {
+        known.lower(): known
+        for known in islice(names, _MAX_NAMES)
+        if len(known) <= _MAX_LENGTH
+    }
     near = difflib.get_close_matches(name.lower(), lowered, n=1)
     return lowered[near[0]] if near else None
 
@@ -64,5 +79,5 @@ def suggest(name: str, names: Collection[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
-class MissingPackage(LoMETabError):
+class MissingPackage(LoMETabError, ImportError):
     """What was asked for needs a package that is not installed."""

@@ -1,46 +1,57 @@
 """The scikit-learn face: `LoMETabClassifier` and `LoMETabRegressor`.
 
 Read top to bottom: what both share, the classifier, the regressor, how arrays and
-frames become the columns that `lometab.data` reads, and small parts.
+frames become the columns that `lometab.table` reads, and small parts.
 """
 
-import json
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
-from numbers import Integral, Real
+from dataclasses import fields, replace
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lometab import evaluation, metrics
+from lometab.answering import Answering, AnsweringClasses, AnsweringNumbers
 from lometab.config import Preset, Task, TrainConfig, Variant, from_preset
-from lometab.data import ColumnKind, Float, Label, Schema, features, infer_schema
 from lometab.ensemble import Ensemble, answer, train_ensemble
 from lometab.errors import (
     ConfigError,
     DataError,
     LoMETabError,
-    ModelFileError,
     nearest,
     suggest,
 )
-from lometab.nn import LoMETab
-from lometab.preprocessing import Preprocessor
-from lometab.splits import Parts
-from lometab.train import Fit, Progress
+from lometab.estimator_file import load_estimator, save_estimator
+from lometab.evaluation import Calibrator, Run, make_reports
+from lometab.explain import Rows, examine, fit_naive
+from lometab.holdout import check_train_part, hold_out
+from lometab.progress_bar import show_progress
+from lometab.table import (
+    BY_CALLER,
+    ColumnKind,
+    Float,
+    Label,
+    Parts,
+    Schema,
+    count_levels,
+    describe_rare,
+    features,
+    infer_schema,
+    judge_columns,
+    read_column,
+    to_array,
+)
+from lometab.train import Progress, choose_device, use_threads
+from lometab.weights import weigh_classes
 
 Array = NDArray[Any]
 Columns = dict[str, Array]
@@ -49,14 +60,10 @@ Kinds = dict[str, ColumnKind]
 SETTINGS = tuple(f.name for f in fields(TrainConfig) if f.name != "seed")
 """The parameters that the preset decides where the caller does not."""
 
-_FORMAT_VERSION = 1
-_WEIGHTS = "model.safetensors"
-_STATE = "estimator.json"
 _MAX_ROWS = 2**14  # answered at once: more takes memory and is no faster
-_MIN_TRAIN_ROWS = 3  # bins cannot be made of less
 
 
-class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
+class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
     """What the classifier and the regressor share."""
 
     def __init__(
@@ -72,16 +79,25 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         dropout: float | None = None,
         n_bins: int | None = None,
         d_embedding: int | None = None,
+        weight_init: Literal["linear", "he"] | None = None,
+        mask_init: Literal["column", "feature"] | None = None,
         lr: float | None = None,
         weight_decay: float | None = None,
         batch_size: int | None = None,
         max_epochs: int | None = None,
         patience: float | None = None,
         share_batches: bool | None = None,
+        ema: float | None = None,
+        lr_patience: float | None = None,
+        stop_on: Literal["score", "nll"] | None = None,
+        decay_masks: bool | None = None,
         validation_fraction: float = 0.2,
+        refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,
+        min_frequency: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",
+        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         """
@@ -99,6 +115,10 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             dropout: share of hidden units dropped in training.
             n_bins: bins of the piecewise-linear embedding of a numeric feature.
             d_embedding: width of that embedding.
+            weight_init: start of the shared weight: `linear`, as `nn.Linear`, or `he`,
+                with 6 times the variance.
+            mask_init: start of B in the first layer: one number for each input `column`
+                or for each `feature`.
             lr: learning rate of AdamW.
             weight_decay: weight decay of AdamW.
             batch_size: rows in an optimiser step.
@@ -106,15 +126,30 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             patience: epochs without a better validation score before training stops;
                 `math.inf`: never.
             share_batches: whether all members see the same batches.
+            ema: decay per step of the average of the weights that is validated and
+                kept; 0: the weights themselves.
+            lr_patience: epochs without a better score before the learning rate is
+                multiplied by 0.3; `math.inf`: never.
+            stop_on: what chooses the epoch: `score`, or for classes `nll`, the
+                negative log-likelihood.
+            decay_masks: whether masks decay as the other weights do.
             validation_fraction: share of the rows that `fit` sets aside to choose the
                 epoch by, unless it is given validation rows.
+            refit: train again on all rows, validation included, for as many epochs as
+                were best. Intervals, sets and temperature stay those of the first
+                training, whose validation rows were not learned from.
             columns: kinds of columns where the guess is wrong: `numeric`,
                 `categorical`, `datetime` or `ignore`, by name or by position. Without
-                it numbers are numeric, booleans and categories categorical, dates
-                datetime, and texts are what all of them can be read as.
+                it, the columns of a frame are used as those of a file that is uploaded
+                to the service: identifiers, constants, free texts and copies of other
+                columns are not, as a warning tells. In an array all numbers are used.
+            min_frequency: categories in fewer training rows than this share one input;
+                1: each has its own, as in the paper. None: a tenth of the root of the
+                number of rows.
             random_state: seed of the split, the initial weights, batches and dropout.
             device: `auto` (a GPU if there is one), `cpu` or `cuda`. A fitted model
                 always answers on the CPU.
+            n_jobs: threads of torch while it trains; None: as many as torch takes.
             verbose: 1 shows a progress bar.
         """
         self.preset = preset
@@ -127,27 +162,45 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         self.dropout = dropout
         self.n_bins = n_bins
         self.d_embedding = d_embedding
+        self.weight_init = weight_init
+        self.mask_init = mask_init
         self.lr = lr
         self.weight_decay = weight_decay
         self.batch_size = batch_size
         self.max_epochs = max_epochs
         self.patience = patience
         self.share_batches = share_batches
+        self.ema = ema
+        self.lr_patience = lr_patience
+        self.stop_on = stop_on
+        self.decay_masks = decay_masks
         self.validation_fraction = validation_fraction
+        self.refit = refit
         self.columns = columns
+        self.min_frequency = min_frequency
         self.random_state = random_state
         self.device = device
+        self.n_jobs = n_jobs
         self.verbose = verbose
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
+        tags.input_tags.categorical = True
         return tags
 
     # Fitting
 
-    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        X_val: Any = None,
+        y_val: Any = None,
+        sample_weight: Any = None,
+        on_epoch: Callable[[Progress], bool | None] | None = None,
+    ) -> Self:
         """Train on the rows, and keep the epoch that is best on validation rows.
 
         Args:
@@ -155,40 +208,97 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             y: (N,), the labels or the numbers to predict.
             X_val, y_val: the validation rows. None: `validation_fraction` of X and y
                 is set aside, of each class the same share.
+            sample_weight: (N,), how much each row of X counts, in the loss and in the
+                score that chooses the epoch. Given validation rows count alike.
+            on_epoch: called after each epoch; True stops, and the best epoch is kept.
         """
         config = self._config()
+        self._forget_predictor()
         table, kinds = self._read(X, reset=True)
         target = self._learn_target(y)
         _check_lengths(table, target, "X", "y")
         if (X_val is None) != (y_val is None):
             raise DataError("X_val and y_val must be given together, however one is")
         if X_val is None:
-            parts = self._split(target, config.seed)
+            parts = hold_out(
+                target, self.validation_fraction, labels=self._labels, seed=config.seed
+            )
         else:
             table, target, parts = self._append(table, target, X_val, y_val)
-        self._check_train_part(target[parts["train"]])
+        weight = self._weigh(sample_weight, target, parts)
+        check_train_part(target[parts["train"]], self._labels)
         schema = self._schema(table, kinds, target, getattr(y, "name", None))
-        with _show_progress(self.verbose, config) as on_epoch:
+        whole = {**table, schema.target: target}
+        self.ensemble_ = self._train(whole, schema, parts, config, weight, on_epoch)
+        self.train_variance_ = float(np.var(target[parts["train"]]))
+        val = {name: column[parts["val"]] for name, column in table.items()}
+        self.calibrator_ = Calibrator.fit(target[parts["val"]], *self._answer(val))
+        train = parts["train"]
+        known = {name: column[train] for name, column in table.items()}
+        self.naive_ = fit_naive(
+            self._rows(known), target[train], schema.task, self._labels
+        )
+        if self.refit:
+            rows = np.sort(np.concatenate([parts["train"], parts["val"]]))
+            again = replace(
+                config, max_epochs=self.ensemble_.fit.best_epoch, patience=None
+            )
+            both: Parts = {"train": rows, "val": parts["val"]}
+            self.ensemble_ = self._train(whole, schema, both, again, weight, on_epoch)
+        return self
+
+    def _train(
+        self,
+        table: Columns,
+        schema: Schema,
+        parts: Parts,
+        config: TrainConfig,
+        weight: Float | None,
+        on_epoch: Callable[[Progress], bool | None] | None,
+    ) -> Ensemble:
+        with show_progress(self.verbose, config) as show, use_threads(self.n_jobs):
             ensemble = train_ensemble(
-                {**table, schema.target: target},
+                table,
                 schema,
                 parts,
                 config,
-                device=_choose_device(self.device),
-                on_epoch=on_epoch,
+                weight=weight,
+                device=choose_device(self.device),
+                on_epoch=_both(show, on_epoch),
             )
-        if self._classes is not None:
-            labels = tuple(_plain(label) for label in self._classes)
-            ensemble = replace(ensemble, schema=replace(schema, classes=labels))
-        self.ensemble_ = ensemble
-        self.train_variance_ = float(np.var(target[parts["train"]]))
-        val = {name: cells[parts["val"]] for name, cells in table.items()}
-        mean, _ = self._answer(val)
-        self.conformity_ = metrics.conformal_scores(target[parts["val"]], mean)
-        self.temperature_ = None
-        if self._classes is not None:
-            self.temperature_ = metrics.fit_temperature(target[parts["val"]], mean)
-        return self
+        if self._labels is not None:
+            ensemble = replace(ensemble, schema=replace(schema, classes=self._labels))
+        return ensemble
+
+    def _weigh(self, sample_weight: Any, target: Array, parts: Parts) -> Float | None:
+        """How much each row counts; None if all count alike."""
+        if sample_weight is None:
+            return None
+        with _as_data_errors():
+            given = np.asarray(sample_weight, dtype=np.float64)
+            assert_all_finite(given, input_name="sample_weight")
+        n_rows = len(target)
+        n_given = n_rows if given.shape == (n_rows,) else len(parts["train"])
+        if given.shape != (n_given,):
+            raise DataError(
+                f"sample_weight must have a number for each of the {n_given} rows, "
+                f"however its shape is {given.shape}"
+            )
+        weight = np.ones(n_rows)
+        weight[:n_given] = given
+        if (weight < 0).any() or not weight[parts["train"]].any():
+            raise DataError("sample_weight must not be negative, nor zero everywhere")
+        return weight
+
+    @property
+    def conformity_(self) -> Float:
+        """The conformal score of each validation row."""
+        return self.calibrator_.conformity
+
+    @property
+    def temperature_(self) -> float | None:
+        """Classification: at which validation rows have the least log-loss."""
+        return self.calibrator_.temperature
 
     @property
     def history_(self) -> list[Progress]:
@@ -200,11 +310,19 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
     def _classes(self) -> Array | None:
         return getattr(self, "classes_", None)
 
+    @property
+    def _labels(self) -> tuple[Label, ...] | None:
+        """The classes as the ONNX file and messages have them."""
+        if self._classes is None:
+            return None
+        return tuple(_to_label(label) for label in self._classes)
+
     def _config(self) -> TrainConfig:
         settings = {name: getattr(self, name) for name in SETTINGS}
         given = {name: value for name, value in settings.items() if value is not None}
-        if given.get("patience") == math.inf:
-            given["patience"] = None
+        for name in ("patience", "lr_patience"):
+            if given.get(name) == math.inf:
+                given[name] = None
         state = self.random_state
         if isinstance(state, Integral) and 0 <= state < 2**31:
             seed = int(state)
@@ -226,70 +344,10 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
             {"train": rows[: len(target)], "val": rows[len(target) :]},
         )
 
-    def _split(self, target: Array, seed: int) -> Parts:
-        """A random part of the rows to train on and one to validate on."""
-        share = self.validation_fraction
-        if not isinstance(share, Real) or not 0 < share < 1:
-            raise ConfigError(
-                "validation_fraction must be between 0 and 1, however: "
-                f"validation_fraction={share}"
-            )
-        n_rows = len(target)
-        n_classes = 0 if self._classes is None else len(self._classes)
-        min_train, min_val = max(n_classes, _MIN_TRAIN_ROWS), max(n_classes, 1)
-        if n_rows < min_train + min_val:
-            raise DataError(
-                f"at least {min_train + min_val} rows are needed to train and to "
-                f"validate, however: n_samples={n_rows}"
-            )
-        if self._classes is not None:
-            rare = np.flatnonzero(np.bincount(target) < 2)
-            if len(rare):
-                raise DataError(
-                    f"the class {_plain(self._classes[rare[0]])!r} has only one row, "
-                    "and training and validation need one each; add rows of it, leave "
-                    "it out, or give X_val and y_val"
-                )
-        n_val = min(max(math.ceil(share * n_rows), min_val), n_rows - min_train)
-        train, val = train_test_split(
-            np.arange(n_rows),
-            test_size=n_val,
-            random_state=seed,
-            stratify=target if n_classes else None,
-        )
-        return {"train": np.sort(train), "val": np.sort(val)}
-
-    def _check_train_part(self, target: Array) -> None:
-        if len(target) < _MIN_TRAIN_ROWS:
-            raise DataError(
-                f"at least {_MIN_TRAIN_ROWS} rows are needed to train, however: "
-                f"n_samples={len(target)}"
-            )
-        if self._classes is None:
-            if (target == target[0]).all():
-                raise DataError(
-                    f"the target is {target[0]:g} in every training row; there is "
-                    "nothing to learn"
-                )
-            with np.errstate(over="ignore", invalid="ignore"):
-                spread = np.std(target)
-            if not 0 < spread < math.inf:
-                raise DataError(
-                    f"the target goes from {target.min():g} to {target.max():g}, which "
-                    "floating point cannot standardise; give it in another unit"
-                )
-            return
-        absent = np.flatnonzero(np.bincount(target, minlength=len(self._classes)) == 0)
-        if len(absent):
-            raise DataError(
-                f"the class {_plain(self._classes[absent[0]])!r} has no row in the "
-                "training part; add rows of it or lower validation_fraction"
-            )
-
     def _schema(
         self, table: Columns, kinds: Kinds, target: Array, name: object
     ) -> Schema:
-        """Columns are of the kind that the caller says, else the dtype, else cells."""
+        """Kinds of columns are the caller's, else the dtype's, else the values'."""
         names = [*table]
         for key, kind in (self.columns or {}).items():
             if kind not in get_args(ColumnKind):
@@ -302,20 +360,41 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         name = name if isinstance(name, str) and name else "target"
         while name in table:
             name += "_"
+        is_frame = hasattr(self, "feature_names_in_")
         task: Task = "regression"
         if self._classes is not None:
             task = "binary" if len(self._classes) == 2 else "multiclass"
         schema = infer_schema(
-            {**table, name: target}, target=name, task=task, columns=kinds
+            {**table, name: target},
+            target=name,
+            task=task,
+            columns=kinds,
+            verdicts=judge_columns(table) if is_frame else None,
+            min_frequency=self.min_frequency,
         )
-        for column, reason in schema.ignored.items():
-            if "looks like" in reason:
-                warnings.warn(
-                    f"column {column!r} is ignored: {reason}; to use it, say what it "
-                    f"is, as in columns={{{column!r}: 'categorical'}}",
-                    stacklevel=3,
-                )
+        self.warnings_ = [*self._explain_choices(table, schema, is_frame)]
+        if self.warnings_:
+            warnings.warn("; ".join(self.warnings_), stacklevel=3)
         return schema
+
+    def _explain_choices(
+        self, table: Columns, schema: Schema, is_frame: bool
+    ) -> Iterator[str]:
+        """What was decided without having been told."""
+        unused = {
+            column: reason
+            for column, reason in schema.ignored.items()
+            if reason != BY_CALLER and (is_frame or "looks like" in reason)
+        }
+        for column, reason in unused.items():
+            yield f"column {column!r} is ignored: {reason}"
+        if unused:
+            first = next(iter(unused))
+            yield (
+                "to use a column, set its kind, as in "
+                f"columns={{{first!r}: 'categorical'}}"
+            )
+        yield from describe_rare(count_levels(table, schema), schema)
 
     # Answers
 
@@ -323,44 +402,34 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         """Every member's own answer: (N, K) numbers, or (N, K, C) probabilities."""
         return self._answer(self._read_new(X))[1]
 
-    def report(self, X: Any, y: Any) -> dict[str, dict[str, Any]]:
+    def report(self, X: Any, y: Any) -> "ReportDict":
         """The reports `diversity`, `calibration` and `report` on these rows.
 
-        Plain data, fit for JSON, in the form that the service gives. Intervals and
-        sets are conformal by the validation rows of `fit`.
+        Fit for JSON, in the form that the service gives; a notebook shows summary and
+        figures. Intervals and sets are conformal by the validation rows of `fit`.
         """
         table = self._read_new(X)
         target = self._encode_target(y, "y")
         _check_lengths(table, target, "X", "y")
-        fitted = self.ensemble_.fit
-        reports = evaluation.describe(
-            self.ensemble_.schema.task,
-            {"test": target},
-            {"test": self._answer(table)},
+        ensemble, seed = self.ensemble_, self.ensemble_.config.seed
+        run = Run(
+            task=ensemble.schema.task,
+            targets={"test": target},
+            answers={"test": self._answer(table)},
             train_variance=self.train_variance_,
-            conformity=self.conformity_,
-            config=self.ensemble_.config,
-            history=[asdict(progress) for progress in fitted.history],
-            classes=self.ensemble_.schema.classes,
-            temperature=self.temperature_,
+            calibrator=self.calibrator_,
+            config=ensemble.config,
+            history=self.history_,
+            warnings=getattr(self, "warnings_", ()),
+            classes=ensemble.schema.classes,
+            n_parameters=ensemble.n_parameters,
+            training=ensemble.training,
+            seeds={"split": seed, "training": seed},
         )
-        seed = self.ensemble_.config.seed
-        reports["report"] |= {
-            "n_parameters": fitted.model.n_parameters,
-            "training": self._training(),
-            "seeds": {"split": seed, "training": seed},
-        }
-        return reports
-
-    def _training(self) -> dict[str, Any]:
-        fitted = self.ensemble_.fit
-        return {
-            "best_epoch": fitted.best_epoch,
-            "best_score": fitted.best_score,
-            "epochs": len(fitted.history),
-            "seconds": fitted.seconds,
-            "stopped_early": fitted.stopped_early,
-        }
+        naive = getattr(self, "naive_", None)  # not in files of before
+        if naive is not None:
+            run = examine(run, self._run, self._rows(table), naive)
+        return ReportDict(make_reports(run).to_json())
 
     def _mean(self, X: Any) -> Float:
         """The ensemble's answer, (N,) or (N, C); a part of the rows at a time."""
@@ -369,12 +438,20 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         means = []
         for start in range(0, n_rows, _MAX_ROWS):
             rows = slice(start, start + _MAX_ROWS)
-            part = {name: cells[rows] for name, cells in table.items()}
+            part = {name: column[rows] for name, column in table.items()}
             means.append(self._answer(part)[0])
         return np.concatenate(means)
 
     def _answer(self, table: Columns) -> tuple[Float, Float]:
         return answer(self.ensemble_, *features(table, self.ensemble_.schema))
+
+    def _run(self, x_num: Float, x_cat: Array) -> tuple[Float, Float]:
+        return answer(self.ensemble_, x_num, x_cat)
+
+    def _rows(self, table: Columns) -> Rows:
+        schema = self.ensemble_.schema
+        x_num, x_cat = features(table, schema)
+        return Rows(schema.numeric, schema.categorical, x_num, x_cat, schema.datetime)
 
     def _read_new(self, X: Any) -> Columns:
         check_is_fitted(self)
@@ -386,7 +463,7 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         Args:
             reset: whether names and number of the columns are learned or checked.
         """
-        # pyarrow has names in one attribute and cells in the other.
+        # pyarrow has names in one attribute and columns in the other.
         has_names = hasattr(type(X), "column_names")
         labels = X.column_names if has_names else getattr(X, "columns", None)
         if labels is None:
@@ -396,6 +473,10 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
                 )
             columns = [*X.T]
         else:
+            chosen = self._choose_labels([*labels], reset=reset)
+            if chosen != [*labels]:
+                X = X.select(chosen) if has_names else X[chosen]
+            labels = chosen
             with _as_data_errors(lambda: self._explain_names([*labels])):
                 validate_data(self, X, reset=reset, skip_check_array=True)
             columns = [X[label] for label in labels]
@@ -406,19 +487,38 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         if names is None:
             names = [f"x{i}" for i in range(len(columns))]
-        read = [_read_column(column) for column in columns]
-        table = {name: cells for name, (cells, _) in zip(names, read, strict=True)}
-        kinds = {name: k for name, (_, k) in zip(names, read, strict=True) if k}
+        table: Columns = {}
+        kinds: Kinds = {}
+        for name, column in zip(names, columns, strict=True):
+            values, kind = read_column(column, name)
+            table[name] = to_array(values, name)
+            # A frame's numbers may be identifiers; its categories are the caller's.
+            is_told = kind == "categorical" and table[name].dtype.kind != "b"
+            if kind is not None and (is_told or labels is None):
+                kinds[name] = kind
         return table, kinds
+
+    def _choose_labels(self, labels: list[Any], *, reset: bool) -> list[Any]:
+        """At predict the columns of `fit`, in their order, if all of them are there;
+        others are not used, as the service does it."""
+        known = [*getattr(self, "feature_names_in_", [])]
+        if reset or not known or not {*known} <= {*labels}:
+            return labels
+        extra = [label for label in labels if label not in {*known}]
+        if extra:
+            warnings.warn(f"columns not used: {extra[:20]}", stacklevel=5)
+        return known
 
     def _explain_names(self, names: Collection[str]) -> str:
         """What unknown names at predict may have been meant to be."""
-        known = getattr(self, "feature_names_in_", [])
-        missing = [name for name in known if name not in names]
+        known = [*getattr(self, "feature_names_in_", [])]
+        given, learned = {*names}, {*known}
+        missing = [name for name in known if name not in given]
+        unknown = [n for n in names if isinstance(n, str) and n not in learned][:20]
         hints = [
             f"{name!r} is unknown{suggest(name, missing)}"
-            for name in names
-            if isinstance(name, str) and name not in known and nearest(name, missing)
+            for name in unknown
+            if nearest(name, missing)
         ]
         return "; ".join(hints[:5])
 
@@ -438,131 +538,50 @@ class _LoMETabEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             ExportMismatch: it does not answer as torch does.
         """
-        from lometab.export import check_onnx, to_onnx
+        Path(path).write_bytes(self._export())
+
+    def _export(self) -> bytes:
+        from lometab.export import export
+        from lometab.parity import example_rows
 
         check_is_fitted(self)
-        metadata: dict[str, Any] = {
-            "training": {"config": asdict(self.ensemble_.config), **self._training()},
-            "conformity": evaluation.conformity_quantiles(self.conformity_),
-        }
-        if self.temperature_ is not None:
-            metadata["temperature"] = self.temperature_
-        content = to_onnx(self.ensemble_, metadata=metadata)
-        check_onnx(self.ensemble_, content, *_example_rows(self.ensemble_))
-        Path(path).write_bytes(content)
+        rows = example_rows(self.ensemble_)
+        content: bytes = export(
+            self.ensemble_, *rows, calibrate=lambda _: self.calibrator_
+        )
+        return content
 
     def save(self, directory: str | Path) -> None:
         """Write the fitted estimator: weights as safetensors, all else as JSON."""
         check_is_fitted(self)
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        ensemble, fitted = self.ensemble_, self.ensemble_.fit
-        model = fitted.model
-        params = self.get_params(deep=False)
-        if not isinstance(self.random_state, Integral | None):
-            params["random_state"] = ensemble.config.seed
-        if self.columns is not None:
-            params["columns"] = [*self.columns.items()]
-        state = {
-            "version": _FORMAT_VERSION,
-            "estimator": type(self).__name__,
-            "params": params,
-            "n_features_in": self.n_features_in_,
-            "feature_names_in": [*getattr(self, "feature_names_in_", [])] or None,
-            "classes": None
-            if self._classes is None
-            else [self._classes.dtype.str, self._classes.tolist()],
-            "schema": ensemble.schema.to_dict(),
-            "preprocessor": ensemble.preprocessor.to_dict(),
-            "config": asdict(ensemble.config),
-            "fit": {
-                "history": [asdict(progress) for progress in fitted.history],
-                "best_epoch": fitted.best_epoch,
-                "best_score": fitted.best_score,
-                "stopped_early": fitted.stopped_early,
-                "seconds": fitted.seconds,
-            },
-            "train_variance": self.train_variance_,
-            "temperature": self.temperature_,
-        }
-        text = json.dumps(state, default=_plain_number)
-        tensors = {f"model.{n}": t.contiguous() for n, t in model.state_dict().items()}
-        tensors |= {f"bins.{i}": edges for i, edges in enumerate(model.bins)}
-        tensors["conformity"] = torch.from_numpy(self.conformity_)
-        save_file(tensors, directory / _WEIGHTS)
-        (directory / _STATE).write_text(text, encoding="utf-8")
+        save_estimator(self, Path(directory))
 
     @classmethod
     def load(cls, directory: str | Path) -> Self:
         """Read what `save` wrote; FileNotFoundError where there is nothing."""
-        directory = Path(directory)
-        text = (directory / _STATE).read_text(encoding="utf-8")
-        try:
-            state = json.loads(text)
-            if state["version"] != _FORMAT_VERSION:
-                raise ValueError(f"its version is {state['version']}")
-            if state["estimator"] != cls.__name__:
-                raise ValueError(f"it holds a {state['estimator']}")
-            return cls._from_state(state, load_file(directory / _WEIGHTS))
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            RuntimeError,
-            SafetensorError,
-        ) as error:
-            raise ModelFileError(
-                f"{directory} holds no {cls.__name__} that can be loaded: {error}"
-            ) from error
-
-    @classmethod
-    def _from_state(cls, state: Any, tensors: dict[str, torch.Tensor]) -> Self:
-        params = state["params"]
-        if params["columns"] is not None:
-            params["columns"] = dict(params["columns"])
-        estimator = cls(**params)
-        estimator.n_features_in_ = state["n_features_in"]
-        if state["feature_names_in"] is not None:
-            estimator.feature_names_in_ = np.array(state["feature_names_in"], object)
-        if state["classes"] is not None:
-            dtype, labels = state["classes"]
-            estimator.classes_ = np.array(labels, dtype=dtype)
-        schema = Schema.from_dict(state["schema"])
-        preprocessor = Preprocessor.from_dict(state["preprocessor"])
-        config = TrainConfig(**state["config"])
-        with torch.random.fork_rng([]):  # a new model draws weights, in vain
-            model = LoMETab(
-                bins=[tensors[f"bins.{i}"] for i in range(len(preprocessor.features_))],
-                cardinalities=preprocessor.cardinalities_,
-                d_out=len(schema.classes or ()) if schema.task == "multiclass" else 1,
-                config=config,
-            )
-        model.load_state_dict(
-            {
-                name.removeprefix("model."): tensor
-                for name, tensor in tensors.items()
-                if name.startswith("model.")
-            }
-        )
-        history = [Progress(**progress) for progress in state["fit"].pop("history")]
-        fitted = Fit(model=model.eval(), history=history, **state["fit"])
-        estimator.ensemble_ = Ensemble(schema, preprocessor, config, fitted)
-        estimator.train_variance_ = state["train_variance"]
-        estimator.temperature_ = state["temperature"]
-        estimator.conformity_ = tensors["conformity"].numpy()
-        return estimator
+        return load_estimator(cls, Path(directory))
 
 
-class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[misc]
+class ReportDict(dict[str, dict[str, Any]]):
+    """Reports by their names; a notebook shows them in words and figures."""
+
+    def _repr_html_(self) -> str:
+        from lometab.card import to_fragment
+
+        return to_fragment(self)
+
+
+class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  # type: ignore[misc]
     """Classification by a LoMETab ensemble, in the manners of scikit-learn.
 
     Takes arrays and frames (pandas, polars, pyarrow) of numbers, texts, categories,
-    booleans, dates and missing cells; nothing needs to be encoded or scaled.
+    booleans, dates and missing values; nothing needs to be encoded or scaled.
 
     Attributes:
         classes_: the labels, sorted.
         ensemble_: the schema, the preprocessing, the settings and the network.
         history_: what each epoch of training came to.
+        warnings_: what was decided about the columns without being told.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
 
     **Examples**
@@ -576,14 +595,116 @@ class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[mis
 
     classes_: Array
 
+    def __init__(
+        self,
+        *,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
+        preset: Preset = "default",
+        variant: Variant | None = None,
+        k: int | None = None,
+        rank: int | None = None,
+        sigma_init: float | None = None,
+        n_blocks: int | None = None,
+        d_block: int | None = None,
+        dropout: float | None = None,
+        n_bins: int | None = None,
+        d_embedding: int | None = None,
+        weight_init: Literal["linear", "he"] | None = None,
+        mask_init: Literal["column", "feature"] | None = None,
+        lr: float | None = None,
+        weight_decay: float | None = None,
+        batch_size: int | None = None,
+        max_epochs: int | None = None,
+        patience: float | None = None,
+        share_batches: bool | None = None,
+        ema: float | None = None,
+        lr_patience: float | None = None,
+        stop_on: Literal["score", "nll"] | None = None,
+        decay_masks: bool | None = None,
+        validation_fraction: float = 0.2,
+        refit: bool = False,
+        columns: Mapping[str | int, ColumnKind] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        """
+        Args:
+            class_weight: how much a row of each class counts, in the loss and in the
+                score that chooses the epoch: numbers by class, or `balanced`, by which
+                each class counts alike.
+
+        All others are those of `LoMETabRegressor`.
+        """
+        super().__init__(
+            preset=preset,
+            variant=variant,
+            k=k,
+            rank=rank,
+            sigma_init=sigma_init,
+            n_blocks=n_blocks,
+            d_block=d_block,
+            dropout=dropout,
+            n_bins=n_bins,
+            d_embedding=d_embedding,
+            weight_init=weight_init,
+            mask_init=mask_init,
+            lr=lr,
+            weight_decay=weight_decay,
+            batch_size=batch_size,
+            max_epochs=max_epochs,
+            patience=patience,
+            share_batches=share_batches,
+            ema=ema,
+            lr_patience=lr_patience,
+            stop_on=stop_on,
+            decay_masks=decay_masks,
+            validation_fraction=validation_fraction,
+            refit=refit,
+            columns=columns,
+            random_state=random_state,
+            device=device,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
     def predict(self, X: Any) -> Array:
         """The most probable label of each row, (N,)."""
         labels: Array = self.predict_proba(X).argmax(axis=1)
         return self.classes_[labels]
 
-    def predict_proba(self, X: Any) -> Float:
-        """The mean of the members' probabilities, (N, C), in the order of classes_."""
+    def predict_proba(self, X: Any, *, calibrated: bool = False) -> Float:
+        """The mean of the members' probabilities, (N, C), in the order of classes_.
+
+        Args:
+            calibrated: at the temperature that was fitted on the validation rows.
+        """
+        if calibrated:
+            mean: Float = self._describe(X, calibrated=True).mean.astype(np.float64)
+            return mean
         return self._mean(X)
+
+    def _weigh(self, sample_weight: Any, target: Array, parts: Parts) -> Float | None:
+        weight = super()._weigh(sample_weight, target, parts)
+        if self.class_weight is None:
+            return weight
+        by_class = self._weigh_classes(target[parts["train"]])[target]
+        return by_class if weight is None else weight * by_class
+
+    def _weigh_classes(self, target: Array) -> Float:
+        """How much a row of each class counts."""
+        names = [str(label) for label in self.classes_.tolist()]
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            return weigh_classes("balanced", names, target)
+        if not isinstance(self.class_weight, Mapping):
+            raise ConfigError(
+                "class_weight must be None, 'balanced' or a number for each class, "
+                f"however: {self.class_weight!r}"
+            )
+        given = {str(label): number for label, number in self.class_weight.items()}
+        return weigh_classes(given, names, target)
 
     def _learn_target(self, y: Any) -> Array:
         y = _read_target(y, "y")
@@ -598,8 +719,8 @@ class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[mis
             check_classification_targets(y)
         if len(self.classes_) < 2:
             raise DataError(
-                f"y has only one class, {_plain(self.classes_[0])!r}; there is nothing "
-                "to learn: two or more classes are needed"
+                f"y has only one class, {_to_label(self.classes_[0])!r}; there is "
+                "nothing to learn: two or more classes are needed"
             )
         return np.asarray(target, dtype=np.int64)
 
@@ -608,19 +729,19 @@ class LoMETabClassifier(ClassifierMixin, _LoMETabEstimator):  # type: ignore[mis
         index = {label: i for i, label in enumerate(self.classes_.tolist())}
         target = np.array([index.get(label, -1) for label in y.tolist()])
         if (target < 0).any():
-            label = _plain(y[int(np.flatnonzero(target < 0)[0])])
+            label = _to_label(y[int(np.flatnonzero(target < 0)[0])])
             raise DataError(
                 f"{name} holds {label!r}, which is none of the classes "
-                f"{[_plain(each) for each in self.classes_[:20]]}"
+                f"{[_to_label(each) for each in self.classes_[:20]]}"
             )
         return target
 
 
-class LoMETabRegressor(RegressorMixin, _LoMETabEstimator):  # type: ignore[misc]
+class LoMETabRegressor(AnsweringNumbers, RegressorMixin, _LoMETabEstimator):  # type: ignore[misc]
     """Regression by a LoMETab ensemble, in the manners of scikit-learn.
 
     Takes arrays and frames (pandas, polars, pyarrow) of numbers, texts, categories,
-    booleans, dates and missing cells; nothing needs to be encoded or scaled.
+    booleans, dates and missing values; nothing needs to be encoded or scaled.
 
     Attributes:
         ensemble_: the schema, the preprocessing, the settings and the network.
@@ -636,9 +757,27 @@ class LoMETabRegressor(RegressorMixin, _LoMETabEstimator):  # type: ignore[misc]
     (442, 8)
     """
 
-    def predict(self, X: Any) -> Float:
-        """The mean of the members' predictions, (N,)."""
-        return self._mean(X)
+    def predict(
+        self, X: Any, return_std: bool = False, return_members: bool = False
+    ) -> Any:
+        """The mean of the members' predictions, (N,).
+
+        Args:
+            return_std: also the members' standard deviation, (N,).
+            return_members: also every member's own prediction, (N, K).
+
+        Returns:
+            The mean, or a tuple that begins with it.
+        """
+        if not return_std and not return_members:
+            return self._mean(X)
+        members = self.predict_members(X)
+        answers = [members.mean(axis=1)]
+        if return_std:
+            answers.append(members.std(axis=1))
+        if return_members:
+            answers.append(members)
+        return tuple(answers)
 
     def _learn_target(self, y: Any) -> Array:
         return self._encode_target(y, "y")
@@ -655,51 +794,29 @@ class LoMETabRegressor(RegressorMixin, _LoMETabEstimator):  # type: ignore[misc]
 # Columns and targets
 
 
-def _read_column(column: Any) -> tuple[Array, ColumnKind | None]:
-    """The cells of an array's or a frame's column, and its kind if the dtype says.
-
-    Missing cells are NaN or None; moments are datetimes, which `lometab.cells` reads.
-    """
-    dtype = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
-    if dtype.startswith("dictionary"):  # pyarrow's; an array would lose its nulls
-        return np.array(column.to_pylist(), dtype=object), "categorical"
-    cells = np.asarray(column)
-    if cells.dtype.kind == "M":
-        return cells.astype("datetime64[us]").astype(object), "datetime"
-    if cells.dtype.kind == "m":
-        return cells / np.timedelta64(1, "s"), "numeric"
-    if cells.dtype.kind == "O" and hasattr(column, "notna"):
-        # pandas has several objects that mean missing, and some cannot be compared.
-        cells = cells.copy()
-        cells[~np.asarray(column.notna())] = None
-    if cells.dtype.kind == "b" or dtype.startswith(("bool", "categor", "enum")):
-        return cells, "categorical"
-    return cells, "numeric" if cells.dtype.kind in "fiu" else None
-
-
 def _read_target(y: Any, name: str) -> Array:
-    """The target as an array of one dimension with no cell missing."""
+    """The target as an array of one dimension with no value missing."""
     if y is None:
         raise DataError(f"fit requires y to be passed, but the target {name} is None")
     if hasattr(y, "notna") and np.ndim(y) == 1:
-        y = _read_column(y)[0]
+        y = to_array(read_column(y, name)[0], name)
     with _as_data_errors():
-        cells: Array = column_or_1d(y, warn=True)
-        if cells.dtype.kind == "O":
-            missing = np.flatnonzero([v is None or v != v for v in cells.tolist()])
+        values: Array = column_or_1d(y, warn=True)
+        if values.dtype.kind == "O":
+            missing = np.flatnonzero([v is None or v != v for v in values.tolist()])
             if len(missing):
                 raise DataError(
                     f"{name} is missing in {len(missing)} rows, the first of them row "
                     f"{missing[0] + 1}; fill or remove them"
                 )
-        assert_all_finite(cells, input_name=name)
-    return cells
+        assert_all_finite(values, input_name=name)
+    return values
 
 
-def _join(cells: Array, more: Array) -> Array:
-    if cells.dtype.kind != more.dtype.kind:  # NumPy would turn numbers into texts
-        cells, more = cells.astype(object), more.astype(object)
-    return np.concatenate([cells, more])
+def _join(values: Array, more: Array) -> Array:
+    if values.dtype.kind != more.dtype.kind:  # NumPy would turn numbers into texts
+        values, more = values.astype(object), more.astype(object)
+    return np.concatenate([values, more])
 
 
 def _check_lengths(
@@ -711,6 +828,20 @@ def _check_lengths(
             f"{table_name} and {target_name} must have as many rows, however: "
             f"{table_name} has {n_rows} and {target_name} {len(target)}"
         )
+
+
+def _both(
+    show: Callable[[Progress], None] | None,
+    on_epoch: Callable[[Progress], bool | None] | None,
+) -> Callable[[Progress], bool | None]:
+    """What the bar shows, and what the caller says."""
+
+    def call(progress: Progress) -> bool | None:
+        if show is not None:
+            show(progress)
+        return on_epoch(progress) if on_epoch is not None else None
+
+    return call
 
 
 @contextmanager
@@ -733,74 +864,9 @@ def _as_data_errors(explain: Callable[[], str] = str) -> Iterator[None]:
 # Small parts
 
 
-def _plain(label: Any) -> Label:
+def _to_label(label: Any) -> Label:
     """A label as the ONNX file and messages have it: a text, whole number or bool."""
     label = label.item() if isinstance(label, np.generic) else label
     if isinstance(label, float) and label.is_integer():
         return int(label)
     return label if isinstance(label, str | int) else str(label)
-
-
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is not fit for JSON")
-
-
-def _choose_device(device: str) -> str:
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    is_known = isinstance(device, str) and device.split(":")[0] in ("cpu", "cuda")
-    if not is_known:
-        raise ConfigError(f"device must be auto, cpu or cuda, however: {device=}")
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ConfigError(f"{device=} needs a GPU, and torch finds none here")
-    return device
-
-
-def _example_rows(ensemble: Ensemble) -> tuple[Float, NDArray[np.object_]]:
-    """A thousand rows to try a file with, from what preprocessing learned."""
-    rng = np.random.default_rng(0)
-    schema, preprocessor = ensemble.schema, ensemble.preprocessor
-    x_num = np.full((1000, len(schema.numeric)), np.nan)
-    for feature, quantiles in zip(
-        preprocessor.features_, preprocessor.quantiles_, strict=True
-    ):
-        if feature.wave is None:
-            x_num[:, feature.column] = rng.choice(quantiles, size=1000)
-    x_cat = np.empty((1000, len(schema.categorical)), dtype=object)
-    for i, levels in enumerate(preprocessor.categories_):
-        x_cat[:, i] = rng.choice(np.array(levels, dtype=object), size=1000)
-    return x_num, x_cat
-
-
-@contextmanager
-def _show_progress(
-    verbose: int, config: TrainConfig
-) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar on standard error that counts epochs and tells the best score."""
-    if not verbose:
-        yield None
-        return
-    from rich import progress as bars
-    from rich.console import Console
-
-    with bars.Progress(
-        bars.TextColumn("epoch"),
-        bars.MofNCompleteColumn(),
-        bars.BarColumn(),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn("{task.description}"),
-        console=Console(stderr=True),
-    ) as bar:
-        task = bar.add_task("", total=config.max_epochs)
-
-        def on_epoch(progress: Progress) -> None:
-            bar.update(
-                task,
-                completed=progress.epoch,
-                description=f"best {progress.best_score:.5g} "
-                f"(epoch {progress.best_epoch}), now {progress.val_score:.5g}",
-            )
-
-        yield on_epoch

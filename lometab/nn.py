@@ -1,32 +1,21 @@
 """The layers of the paper, its baselines, and the model they make up.
 
-Read top to bottom: checks and initialisers, linear layers, bins, model. Shapes in
-comments are `(B, K, D)`: rows of a batch, members of the ensemble, width.
+Read top to bottom: checks and initialisers, linear layers, hidden layers, model. Shapes
+in comments are `(B, K, D)`: rows of a batch, members of the ensemble, width. What is
+behind `kernels.are_for(x)` computes the same on a CPU in less time.
 """
 
 import math
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
-import rtdl_num_embeddings
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from lometab import kernels
 from lometab.config import ModelConfig
-
-# torch.quantile refuses more elements than this.
-_MAX_QUANTILE_ROWS = 2**24
-# Edges closer than this share of the column's range are one edge: a narrower bin
-# would be a step that float32 cannot place.
-_MIN_BIN_WIDTH = 1e-6
-# Numbers in the arrays of a few members that stay in the cache together: 4 MiB.
-_CACHED = 2**20
-
+from lometab.embedding import PiecewiseLinearEmbedding, embed
 
 # Checks and initialisers
 
@@ -76,20 +65,12 @@ def _init_shared_bias_(bias: Tensor, d_in: int) -> None:
 # Linear layers
 
 
-def _by_member(x: Tensor, k: int) -> Tensor:
-    """Rows with the members first, `(K, B, D)`: one's own, or those that all share.
-
-    Between layers the memory is in this order too; only the view is `(B, K, D)`.
-    """
-    return x.expand(k, *x.shape) if x.ndim == 2 else x.transpose(0, 1)
-
-
 def _member_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Apply each member's weight `(K, D_out, D_in)` to its own or to shared rows."""
-    if _is_for_cpu(x):
-        out: Tensor = _MemberLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return out
-    x = _by_member(x, len(weight))
+    if kernels.are_for(x):
+        return kernels.member_linear(x, weight, bias)
+    # Members first, (K, B, D), in memory too; what goes on is a view of (B, K, D).
+    x = x.expand(len(weight), *x.shape) if x.ndim == 2 else x.transpose(0, 1)
     x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
     return x.transpose(0, 1)  # (B, K, D_in) -> (B, K, D_out)
 
@@ -366,235 +347,22 @@ def from_batch_ensemble(layer: BatchEnsembleLinear) -> LoMETabLinear:
 
 
 def hidden_layer(layer: nn.Module, x: Tensor, p: float, *, training: bool) -> Tensor:
-    """`dropout(relu(layer(x)), p)`: a block of the network.
-
-    For training on a CPU the gradients of LoMETab are written out below: the same
-    numbers as autograd's in half of the time and less.
-    """
-    if training and type(layer) is LoMETabLinear and _is_for_cpu(x):
+    """`dropout(relu(layer(x)), p)`: a block of the network."""
+    if training and type(layer) is LoMETabLinear and kernels.are_for(x):
         _check_input(x, k=layer.k, in_features=layer.in_features)
         weights = (layer.weight, layer.a, layer.b, layer.bias)
-        out: Tensor = _LoMETabHidden.apply(x, *weights, p)  # type: ignore[no-untyped-call]
-        return out
+        return kernels.hidden_layer(x, *weights, p)
     return relu_dropout(layer(x), p, training=training)
 
 
 def relu_dropout(x: Tensor, p: float, *, training: bool) -> Tensor:
-    """`dropout(relu(x), p)`, with masks that cost little in training on a CPU."""
-    if training and p > 0 and _is_for_cpu(x):
-        out: Tensor = _ReLUDropout.apply(x, p)  # type: ignore[no-untyped-call]
-        return out
+    """`dropout(relu(x), p)`."""
+    if training and p > 0 and kernels.are_for(x):
+        return kernels.relu_dropout(x, p)
     return F.dropout(F.relu(x), p, training)
 
 
-def _is_for_cpu(x: Tensor) -> bool:
-    return x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-
-
-class _LoMETabHidden(torch.autograd.Function):
-    """A hidden layer of LoMETab, linear layer to dropout, a few members at a time.
-
-    The arrays of a few members are still in the cache when the next operation comes to
-    them; those of all would be walked through memory ten times. Going back, masks are
-    computed again unless they are small: that is cheaper than to keep them.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        a: Tensor,
-        b: Tensor,
-        bias: Tensor,
-        p: float,
-    ) -> Tensor:
-        k, d_out, _ = a.shape
-        ctx.is_shared = x.ndim == 2
-        x = _by_member(x, k)
-        scale = _dropout_scale(p)
-        weight, bias = weight * scale, bias * scale  # fewer numbers than activations
-        b_t = b.transpose(1, 2).contiguous()  # products with it take half the time
-        y = x.new_empty(k, x.shape[1], d_out)
-        few = _few_members(k, weight, y[0])
-        for of in few:
-            mask = torch.bmm(a[of], b_t[of]).add_(1)
-            torch.bmm(x[of], (mask * weight).transpose(1, 2), out=y[of])
-            _relu_dropout_(y[of].add_(bias[of, None]), p)
-        ctx.save_for_backward(x, weight, a, b_t, y)
-        ctx.scale, ctx.few = scale, few
-        ctx.mask = mask if len(few) == 1 else None
-        return y.transpose(0, 1)  # (B, K, D_in) -> (B, K, D_out)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, a, b_t, y = ctx.saved_tensors  # the weight times the scale
-        k, d_out, rank = a.shape
-        grad = grad.transpose(0, 1)
-        grad_weight = torch.zeros_like(weight)
-        grad_a, grad_b = a.new_empty(k, rank, d_out), torch.empty_like(b_t)
-        grad_bias = a.new_empty(k, d_out)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = torch.zeros_like(x[0]) if ctx.is_shared else x.new_empty(x.shape)
-        for of in ctx.few:
-            # y is positive exactly where a unit was kept and not cut by ReLU.
-            g = torch.ops.aten.threshold_backward(grad[of], y[of], 0)
-            torch.sum(g, 1, out=grad_bias[of])
-            grad_w = torch.bmm(g.transpose(1, 2), x[of])  # of each member's own weight
-            mask = ctx.mask
-            if mask is None:
-                mask = torch.bmm(a[of], b_t[of]).add_(1)
-            grad_weight += (grad_w * mask).sum(0)
-            grad_w *= weight
-            torch.bmm(b_t[of], grad_w.transpose(1, 2), out=grad_a[of])
-            torch.bmm(a[of].transpose(1, 2), grad_w, out=grad_b[of])
-            if grad_x is not None:
-                w = mask * weight
-                if ctx.is_shared:
-                    grad_x += torch.bmm(g, w).sum(0)
-                else:
-                    torch.bmm(g, w, out=grad_x[of])
-        if grad_x is not None and not ctx.is_shared:
-            grad_x = grad_x.transpose(0, 1)
-        return (
-            grad_x,
-            grad_weight.mul_(ctx.scale),
-            grad_a.transpose(1, 2),
-            grad_b.transpose(1, 2),
-            grad_bias.mul_(ctx.scale),
-            None,
-        )
-
-
-def _few_members(k: int, *arrays: Tensor) -> list[slice]:
-    """Members to take at a time, where each has arrays of these sizes."""
-    size = max(array.numel() for array in arrays)
-    n = 2 ** int(math.log2(max(_CACHED // size, 2)))  # even: there are several threads
-    return [slice(start, start + n) for start in range(0, k, n)]
-
-
-class _MemberLinear(torch.autograd.Function):
-    """`baddbmm` with a gradient of the weight that is quick for few outputs too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.is_shared = x.ndim == 2
-        x = _by_member(x, len(weight))
-        ctx.save_for_backward(x, weight)
-        y = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
-        return y.transpose(0, 1)  # (B, K, D_in) -> (B, K, D_out)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        grad = grad.transpose(0, 1)
-        grad_x = None
-        if ctx.needs_input_grad[0]:
-            grad_x = grad * weight if weight.shape[1] == 1 else torch.bmm(grad, weight)
-            grad_x = grad_x.sum(0) if ctx.is_shared else grad_x.transpose(0, 1)
-        return grad_x, torch.bmm(grad.transpose(1, 2), x), grad.sum(1)
-
-
-class _ReLUDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        ctx.scale = _dropout_scale(p)
-        y: Tensor = x * ctx.scale  # laid out as x is, whose memory may be (K, B, D)
-        _relu_dropout_(y.as_strided((y.numel(),), (1,)), p)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        grad = torch.ops.aten.threshold_backward(grad, y, 0)  # 0 where y is 0
-        return grad.mul_(ctx.scale), None
-
-
-def _dropout_scale(p: float) -> float:
-    """What kept units are multiplied with, for the probability that p comes to."""
-    return 2**16 / (2**16 - round(p * 2**16))
-
-
-def _relu_dropout_(x: Tensor, p: float) -> None:
-    """ReLU and dropout of contiguous units, in place; the scale is left to the caller.
-
-    Sixteen bits decide each unit, so p is honoured to 1/131072. Torch's own draw of a
-    Bernoulli number for each unit takes half of a training step.
-    """
-    n_dropped = round(p * 2**16)  # of the 2^16 values of the bits
-    if n_dropped:
-        for units in torch.split(x.view(-1), _CACHED):
-            bits = _random_bits(len(units)).to(x.dtype)
-            torch.ops.aten.threshold_backward.grad_input(  # 0 where the bits are below
-                units, bits, n_dropped - 2**15 - 0.5, grad_input=units
-            )
-    x.clamp_min_(0)
-
-
-def _random_bits(n: int) -> Tensor:
-    """At most `_CACHED` random int16, for two draws of torch's generator.
-
-    Two tables of random words, each from a place of its own, combined word by word:
-    there are 2^36 pairs of places, and any two units come out as independent draws do,
-    in one step and over many. Tests hold this against the binomial distribution.
-    """
-    one, other = _random_words()
-    i, j = torch.randint(len(one) // 2, (2,)).tolist()
-    n_words = -(-n // 4)
-    words: Tensor = one[i : i + n_words] ^ other[j : j + n_words]
-    return words.view(torch.int16)[:n]
-
-
-@cache
-def _random_words() -> Tensor:
-    source = torch.Generator().manual_seed(0)
-    words = torch.empty(2, _CACHED // 2, dtype=torch.int64)
-    return words.random_(-(2**63), None, generator=source)
-
-
 # The model
-
-
-def compute_bins(x_num: Tensor, n_bins: int) -> list[Tensor]:
-    """Quantile edges of the piecewise-linear embedding, for each column of `x_num`.
-
-    Columns go one by one to the authors' function. There are fewer bins where there
-    are fewer rows or where quantiles coincide.
-    """
-    step = math.ceil(len(x_num) / _MAX_QUANTILE_ROWS)
-    bins = []
-    for i, column in enumerate(x_num[:: max(step, 1)].unbind(1)):
-        if not column.isfinite().all():
-            raise ValueError(f"x_num must be finite, however: column {i} is not")
-        if (column == column[0]).all():
-            raise ValueError(f"x_num must vary, however: column {i} is constant")
-        with _single_bins_allowed():
-            (edges,) = rtdl_num_embeddings.compute_bins(
-                column[:, None], n_bins=min(n_bins, len(column) - 1)
-            )
-        bins.append(_merge_close(edges))
-    return bins
-
-
-def _merge_close(edges: Tensor) -> Tensor:
-    """Drop inner edges that lie almost on the one before them or on the last."""
-    width = _MIN_BIN_WIDTH * (edges[-1] - edges[0])
-    inner = edges[1:-1]
-    is_apart = (inner - edges[:-2] > width) & (edges[-1] - inner > width)
-    return torch.cat([edges[:1], inner[is_apart], edges[-1:]])
-
-
-@contextmanager
-def _single_bins_allowed() -> Iterator[None]:
-    """Silence the embedding's warning about features with one bin (say, 0 and 1)."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* has just two bin edges")
-        yield
 
 
 Block = LoMETabLinear | BatchEnsembleLinear | MemberLinear
@@ -602,6 +370,8 @@ Block = LoMETabLinear | BatchEnsembleLinear | MemberLinear
 
 class LoMETab(nn.Module):
     """An ensemble of K multilayer perceptrons over a shared embedding of a row.
+
+    The members of a deep ensemble share nothing: each has an embedding of its own.
 
     Numeric features pass a piecewise-linear embedding, categorical ones become
     one-hots; then come `n_blocks` of linear layer, ReLU and dropout, and a head for
@@ -615,6 +385,7 @@ class LoMETab(nn.Module):
 
     **Examples**
 
+    >>> from lometab.embedding import compute_bins
     >>> x_num = torch.randn(100, 2)
     >>> x_cat = torch.randint(3, (100, 1))
     >>> m = LoMETab(
@@ -652,11 +423,14 @@ class LoMETab(nn.Module):
         self.bins = [*bins]
         self.cardinalities = [*cardinalities]
         self.embedding = None
-        if bins:
-            with _single_bins_allowed():
-                self.embedding = rtdl_num_embeddings.PiecewiseLinearEmbeddings(
-                    bins, config.d_embedding, activation=False, version="B"
-                )
+        self.embeddings = nn.ModuleList()  # in place of it, one for each member
+        if bins and config.variant == "deep-ensemble":
+            self.embeddings.extend(
+                PiecewiseLinearEmbedding(self.bins, config.d_embedding)
+                for _ in range(config.k)
+            )
+        elif bins:
+            self.embedding = PiecewiseLinearEmbedding(self.bins, config.d_embedding)
         # The columns of each feature in the flat input, side by side.
         sections = [config.d_embedding] * len(bins) + self.cardinalities
         self.d_in = sum(sections)
@@ -697,8 +471,13 @@ class LoMETab(nn.Module):
         parts = []
         if self.embedding is not None:
             assert x_num is not None
-            x = _embed(self.embedding, x_num.flatten(0, -2))  # (B or B * K, D_in)
+            x = embed(self.embedding, x_num.flatten(0, -2))  # (B or B * K, D_in)
             parts.append(x.view(*x_num.shape[:-1], -1))
+        elif self.embeddings:
+            assert x_num is not None
+            parts.append(_embed_members(self.embeddings, x_num))  # (B, K, D)
+            if x_cat is not None and x_cat.ndim == 2:
+                x_cat = x_cat[:, None].expand(-1, self.config.k, -1)
         if self.cardinalities:
             assert x_cat is not None
             parts += [
@@ -710,35 +489,36 @@ class LoMETab(nn.Module):
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 
-def _embed(
-    embedding: rtdl_num_embeddings.PiecewiseLinearEmbeddings, x: Tensor
-) -> Tensor:
-    """What the embedding gives, flat: `(N, F) -> (N, F * D)`.
-
-    On a CPU all of it is one product: the number itself and a one stand beside its
-    encoding, and what the linear term has learned beside the weight of the bins.
-    """
-    if not _is_for_cpu(x):
-        flat: Tensor = embedding(x).flatten(1)
-        return flat
-    encoding, linear = embedding.impl, embedding.linear0
-    slope, shift = F.pad(encoding.weight, (0, 2)), F.pad(encoding.bias, (0, 2))
-    slope[:, -2] = 1
-    shift[:, -1] = 1
-    lower, upper = torch.zeros_like(slope), torch.ones_like(slope)
-    # The first bin is open below, the last one above, and a single one on both sides.
-    lower[:, [0, -2]] = -math.inf
-    upper[:, [-3, -2]] = math.inf
-    if encoding.single_bin_mask is not None:
-        lower[encoding.single_bin_mask, -3] = -math.inf
-    x = torch.addcmul(shift[:, None], slope[:, None], x.T[:, :, None])
-    x = x.clamp_(lower[:, None], upper[:, None])  # (F, N, bins + 2)
-    weight = [embedding.linear.weight, linear.weight[:, None], linear.bias[:, None]]
-    x = torch.bmm(x, torch.cat(weight, dim=1))  # (F, N, D)
-    return x.transpose(0, 1).flatten(1)
+def _embed_members(embeddings: nn.ModuleList, x: Tensor) -> Tensor:
+    """Each member's own embedding of its own or of shared rows: `(B, K, F * D)`."""
+    rows = kernels.by_member(x, len(embeddings))
+    parts = []
+    for embedding, own in zip(embeddings, rows, strict=True):
+        assert isinstance(embedding, PiecewiseLinearEmbedding)
+        parts.append(embed(embedding, own))
+    return torch.stack(parts).transpose(0, 1)
 
 
 def _make_block(
+    d_in: int, config: ModelConfig, *, sections: list[int] | None, has_numeric: bool
+) -> Block:
+    layer = _make_layer(d_in, config, sections=sections, has_numeric=has_numeric)
+    with torch.no_grad():
+        if config.weight_init == "he":  # U(-(6 / d_in)^1/2, (6 / d_in)^1/2)
+            layer.weight.mul_(math.sqrt(6))
+        if config.mask_init == "feature" and isinstance(layer, LoMETabLinear):
+            _share_within_(layer.b, sections or [1] * d_in)
+    return layer
+
+
+def _share_within_(b: Tensor, sections: list[int]) -> None:
+    """Give neighbouring columns of `(K, D_in, r)` the row of the first of them."""
+    widths = torch.tensor(sections)
+    first = b[:, widths.cumsum(0) - widths]  # (K, F, r)
+    b.copy_(first.repeat_interleave(widths, dim=1, output_size=b.shape[1]))
+
+
+def _make_layer(
     d_in: int, config: ModelConfig, *, sections: list[int] | None, has_numeric: bool
 ) -> Block:
     d_out, k = config.d_block, config.k

@@ -1,25 +1,37 @@
 """Training: one visible loop, early stopping, checkpoints that resume bit by bit."""
 
-import json
+import copy
 import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Self
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from lometab.checkpoint import Checkpoint, Progress, restore_, take_checkpoint
 from lometab.config import Task, TrainConfig
-from lometab.errors import ModelFileError, TrainingDiverged
-from lometab.nn import LoMETab, compute_bins
+from lometab.embedding import compute_bins
+from lometab.errors import ConfigError, TrainingDiverged
+from lometab.nn import LoMETab
+
+__all__ = [
+    "Checkpoint",
+    "Fit",
+    "Part",
+    "Progress",
+    "choose_device",
+    "fit",
+    "predict",
+    "score",
+    "use_threads",
+]
 
 _MAX_GRAD_NORM = 1.0
 # Numbers in the widest activation of an evaluation batch: 64 MiB in float32.
@@ -27,9 +39,8 @@ _MAX_ACTIVATION = 2**24
 _MIN_PROBABILITY = 1e-12
 # A constant answer has a loss of about one; a run that never got below this is none.
 _HOPELESS_LOSS = 1000.0
-_CHECKPOINT_VERSION = 1
-# The largest block that glibc takes as an example of what to keep (see _keep_freed).
-_MAX_KEPT_BYTES = 2**25 - 2**13
+# What the learning rate is multiplied with when `lr_patience` has run out.
+_LR_FACTOR = 0.3
 
 
 # What goes in and what comes out
@@ -45,30 +56,8 @@ class Part:
     """Codes of the categorical features, `(N, n_categorical)`."""
     y: NDArray[Any]
     """The standardised target (float32) or the index of the class (int64), `(N,)`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What one epoch of training came to."""
-
-    epoch: int
-    """Epochs done, counted from 1."""
-    max_epochs: int
-    """Epochs at most."""
-    train_loss: float
-    """Mean over members and rows of the loss during the epoch."""
-    val_score: float
-    """The ensemble on validation: RMSE in target units (less is better), accuracy."""
-    member_score: float
-    """Mean of the members' own scores on validation."""
-    diversity: float | None
-    """Ambiguity in squared target units, or pairwise KL; None for a single member."""
-    best_epoch: int
-    """The epoch with the best validation score so far."""
-    best_score: float
-    """That score."""
-    seconds: float
-    """Time spent in training so far, earlier attempts of a resumed run included."""
+    weight: NDArray[np.float64] | None = None
+    """How much each row counts, `(N,)`; None: all alike."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,8 +76,17 @@ class Fit:
     """Whether the caller asked to stop (not: whether patience ran out)."""
     seconds: float
     """Time spent in training, earlier attempts of a resumed run included."""
+    members: tuple[int, ...] | None = None
+    """Which members of the network that was trained the model has; None: all."""
+    trial: int | None = None
+    """The trial of a search that trained it, if one did."""
 
-    def to_checkpoint(self, config: TrainConfig) -> "Checkpoint":
+    @property
+    def k(self) -> int:
+        """Members of the model."""
+        return self.model.config.k
+
+    def to_checkpoint(self, config: TrainConfig) -> Checkpoint:
         """From which `fit` gives this fit again, without training."""
         state = self.model.state_dict()
         return Checkpoint(
@@ -99,85 +97,21 @@ class Fit:
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Checkpoint:
-    """All that is needed to go on after an epoch as if nothing had happened."""
-
-    config: TrainConfig
-    """The settings of the run; a resumed run must have the same."""
-    history: list[Progress]
-    """The epochs done."""
-    tensors: dict[str, Tensor]
-    """`model.*`, `best.*` (weights), `optimizer.*` and `rng.*` (states)."""
-    scaler: dict[str, float]
-    """State of the loss scaler; empty where it is not used."""
-
-    @property
-    def epoch(self) -> int:
-        return self.history[-1].epoch
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether it holds the end of a run, and nothing with which to go on."""
-        return not any(name.startswith("model.") for name in self.tensors)
-
-    def save(self, directory: Path | str) -> None:
-        """Write into the directory, in place of an earlier checkpoint there.
-
-        The JSON file names the file with the tensors and is replaced in one step, so
-        that a crash at any moment leaves the earlier or the new checkpoint.
-        """
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        tensors = directory / f"epoch-{self.epoch}.safetensors"
-        save_file(self.tensors, tensors)
-        text = json.dumps(
-            {
-                "version": _CHECKPOINT_VERSION,
-                "tensors": tensors.name,
-                "config": asdict(self.config),
-                "history": [asdict(progress) for progress in self.history],
-                "scaler": self.scaler,
-            }
-        )
-        partial = directory / "checkpoint.json.partial"
-        partial.write_text(text)
-        os.replace(partial, directory / "checkpoint.json")
-        for file in directory.glob("epoch-*.safetensors"):
-            if file != tensors:
-                file.unlink()
-
-    @classmethod
-    def load(cls, directory: Path | str) -> Self:
-        """Read what `save` wrote; FileNotFoundError where there is nothing."""
-        directory = Path(directory)
-        text = (directory / "checkpoint.json").read_text()
-        try:
-            state = json.loads(text)
-            if state["version"] != _CHECKPOINT_VERSION:
-                raise ValueError(f"its version is {state['version']}")
-            return cls(
-                config=TrainConfig(**state["config"]),
-                history=[Progress(**progress) for progress in state["history"]],
-                tensors=load_file(directory / Path(state["tensors"]).name),
-                scaler=state["scaler"],
-            )
-        except (ValueError, KeyError, TypeError, SafetensorError, OSError) as error:
-            raise ModelFileError(
-                f"{directory} holds no checkpoint that can be resumed: {error!r}"
-            ) from error
-
-
 # The parts of the loop
 
 
-def member_loss(outputs: Tensor, y: Tensor, task: Task) -> Tensor:
+def member_loss(
+    outputs: Tensor, y: Tensor, task: Task, weight: Tensor | None = None
+) -> Tensor:
     """Mean over members of each member's own loss, never the loss of the mean.
 
     Args:
         outputs: `(B, K, D_out)`.
         y: `(B,)`, or `(B, K)` where each member has its own rows.
+        weight: as `y`: how much each row counts, one on average over all rows.
     """
+    if weight is not None:
+        return _weighted_loss(outputs, y, task, weight)
     y = y[:, None].expand(outputs.shape[:2]) if y.ndim == 1 else y  # (B, K)
     if task == "regression":
         return F.mse_loss(outputs.squeeze(-1), y)
@@ -186,10 +120,28 @@ def member_loss(outputs: Tensor, y: Tensor, task: Task) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, 1), y.flatten())
 
 
+def _weighted_loss(outputs: Tensor, y: Tensor, task: Task, weight: Tensor) -> Tensor:
+    n_rows, k, _ = outputs.shape
+    y = y[:, None].expand(n_rows, k) if y.ndim == 1 else y  # (B, K)
+    weight = weight[:, None].expand(n_rows, k) if weight.ndim == 1 else weight
+    if task == "regression":
+        losses = F.mse_loss(outputs.squeeze(-1), y, reduction="none")
+    elif task == "binary":
+        losses = F.binary_cross_entropy_with_logits(
+            outputs.squeeze(-1), y.float(), reduction="none"
+        )
+    else:
+        losses = F.cross_entropy(
+            outputs.flatten(0, 1), y.flatten(), reduction="none"
+        ).view(n_rows, k)
+    return (losses * weight).mean()
+
+
 def predict(model: LoMETab, x_num: Tensor, x_cat: Tensor) -> Tensor:
     """Every member's raw output, `(N, K, D_out)`, in batches that fit in memory."""
     config = model.config
-    width = max(config.k * config.d_block, model.d_in, x_num.shape[1] * config.n_bins)
+    d_in = model.d_in * (len(model.embeddings) or 1)
+    width = max(config.k * config.d_block, d_in, x_num.shape[1] * config.n_bins)
     n_rows = max(_MAX_ACTIVATION // width, 1)
     was_training = model.training
     model.eval()
@@ -203,21 +155,31 @@ def predict(model: LoMETab, x_num: Tensor, x_cat: Tensor) -> Tensor:
 
 
 def score(
-    outputs: Tensor, y: Tensor, *, task: Task, y_std: float
+    outputs: Tensor,
+    y: Tensor,
+    *,
+    task: Task,
+    y_std: float,
+    weight: Tensor | None = None,
 ) -> tuple[float, float, float | None]:
     """The ensemble's score, the mean of its members' scores, and their diversity.
 
     Scores are the RMSE in target units for regression and the accuracy else. The
     diversity is the ambiguity or the pairwise KL of the paper's appendix, and None
-    for a single member. Sums are in float64.
+    for a single member. Sums are in float64. With `weight`, rows count so much for the
+    scores (one on average); the diversity is of all rows alike.
     """
     n_rows, k, _ = outputs.shape
+    each = torch.ones_like(y, dtype=torch.float64) if weight is None else weight
     if task == "regression":
         members = outputs.squeeze(-1).double() * y_std  # (N, K)
         y = y.double()[:, None] * y_std  # (N, 1)
         mean = members.mean(1, keepdim=True)  # (N, 1)
-        ensemble_score = (mean - y).square().mean().sqrt()
-        member_score = (members - y).square().mean(0).sqrt().mean()
+        errors, own = (mean - y).square(), (members - y).square()
+        if weight is not None:  # one on average, so that the means stay means
+            errors, own = errors * weight[:, None], own * weight[:, None]
+        ensemble_score = errors.mean().sqrt()
+        member_score = own.mean(0).sqrt().mean()
         ambiguity = (members - mean).square().mean()
         return (
             ensemble_score.item(),
@@ -225,11 +187,12 @@ def score(
             ambiguity.item() if k > 1 else None,
         )
     n_right, n_member_right, divergence = 0.0, 0.0, 0.0
-    chunks = zip(torch.split(outputs, 8192), torch.split(y, 8192), strict=True)
-    for out, target in chunks:
+    parts = (torch.split(tensor, 8192) for tensor in (outputs, y, each))
+    for out, target, counts in zip(*parts, strict=True):
         p = _probabilities(out).double()  # (N, K, C)
-        n_right += (p.mean(1).argmax(-1) == target).sum().item()
-        n_member_right += (p.argmax(-1) == target[:, None]).sum().item()
+        n_right += ((p.mean(1).argmax(-1) == target) * counts).sum().item()
+        is_right = p.argmax(-1) == target[:, None]
+        n_member_right += (is_right * counts[:, None]).sum().item()
         # The mean over all pairs of sum_c (p_i - p_j)(log p_i - log p_j) / 2 is the
         # sample covariance over members of p and log p, summed over classes.
         p = p.clamp_min(_MIN_PROBABILITY)
@@ -238,10 +201,22 @@ def score(
         log_p = log_p - log_p.mean(1, keepdim=True)
         divergence += (p * log_p).sum().item()
     return (
-        n_right / n_rows,
-        n_member_right / (n_rows * k),
+        n_right / each.sum().item(),
+        n_member_right / (each.sum().item() * k),
         divergence / (n_rows * (k - 1)) if k > 1 else None,
     )
+
+
+def _nll(outputs: Tensor, y: Tensor, weight: Tensor | None) -> float:
+    """Negative log-likelihood of the mean of the members, in float64."""
+    total = 0.0
+    each = torch.ones_like(y, dtype=torch.float64) if weight is None else weight
+    parts = (torch.split(tensor, 8192) for tensor in (outputs, y, each))
+    for out, target, counts in zip(*parts, strict=True):
+        p = _probabilities(out).double().mean(1)  # (N, C)
+        p = p.gather(1, target[:, None]).clamp_min(_MIN_PROBABILITY)
+        total -= (p.log().squeeze(1) * counts).sum().item()
+    return total / len(y)
 
 
 def _probabilities(outputs: Tensor) -> Tensor:
@@ -252,11 +227,15 @@ def _probabilities(outputs: Tensor) -> Tensor:
     return torch.cat([1 - p, p], dim=-1)
 
 
-def _parameter_groups(model: LoMETab, weight_decay: float) -> list[dict[str, Any]]:
+def _parameter_groups(
+    model: LoMETab, weight_decay: float, *, decay_masks: bool = True
+) -> list[dict[str, Any]]:
     """As TabM: biases and the linear term of the embedding do not decay."""
+    masks = () if decay_masks else (".a", ".b")
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for name, parameter in model.named_parameters():
-        is_exempt = name.endswith("bias") or name.startswith("embedding.linear0.")
+        is_exempt = name.endswith(("bias", *masks))
+        is_exempt |= "linear0." in name  # of the embedding, or of each member's
         groups[not is_exempt].append(parameter)
     return [
         {"params": groups[True], "weight_decay": weight_decay},
@@ -274,6 +253,28 @@ def _batches(n: int, config: TrainConfig, device: torch.device) -> Iterator[Tens
     yield from torch.split(order, config.batch_size)
 
 
+def _average_(average: LoMETab, model: LoMETab, step: int, decay: float) -> None:
+    """Move the average towards the weights after their `step`-th step.
+
+    It begins as a mean of the last tenth of all steps: what it holds of the start is
+    forgotten early, and a small table, whose steps are few, is not left behind.
+    """
+    decay = min(decay, (1 + step) / (10 + step))
+    with torch.no_grad():
+        torch._foreach_lerp_([*average.parameters()], [*model.parameters()], 1 - decay)
+
+
+def _learning_rate(config: TrainConfig, history: Sequence[Progress]) -> float:
+    """`lr`, less by a factor for each `lr_patience` epochs without a better score."""
+    lr, since = config.lr, 0
+    if config.lr_patience is None:
+        return lr
+    for done in history:
+        if done.epoch - max(done.best_epoch, since) >= config.lr_patience:
+            lr, since = lr * _LR_FACTOR, done.epoch
+    return lr
+
+
 def _is_better(value: float, best: float, task: Task) -> bool:
     return value < best if task == "regression" else value > best
 
@@ -281,8 +282,8 @@ def _is_better(value: float, best: float, task: Task) -> bool:
 def _diverged(what: str, epoch: int, config: TrainConfig) -> TrainingDiverged:
     return TrainingDiverged(
         f"{what} in epoch {epoch} at learning rate {config.lr:g}: training diverged."
-        f" Try a smaller lr (say {config.lr / 10:g}) or a smaller sigma_init, and look"
-        " for extreme numbers in the target and the features."
+        f" Try a smaller lr (such as {config.lr / 10:g}) or a smaller sigma_init, and"
+        " look for extreme numbers in the target and the features."
     )
 
 
@@ -291,13 +292,35 @@ def _to_tensor(array: NDArray[Any], dtype: Any, device: torch.device) -> Tensor:
     return torch.from_numpy(np.require(array, dtype, ["C", "W"])).to(device)
 
 
-def _keep_freed() -> None:
-    """Let memory that one step frees be there for the next one.
+def _weigh(part: Part, dtype: Any, device: torch.device) -> Tensor | None:
+    """How much each row counts, one on average."""
+    if part.weight is None or not part.weight.any():
+        return None
+    return _to_tensor(part.weight / part.weight.mean(), dtype, device)
 
-    glibc returns what is free beyond twice the largest block freed so far, and the
-    system clears each page when it hands it out again: a tenth of a small step.
-    """
-    torch.empty(_MAX_KEPT_BYTES, dtype=torch.uint8)
+
+@contextmanager
+def use_threads(n_threads: int | None) -> Iterator[None]:
+    """Let torch have so many threads meanwhile; None: as it is."""
+    before = torch.get_num_threads()
+    if n_threads is not None:
+        torch.set_num_threads(n_threads if n_threads > 0 else os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def choose_device(device: str) -> str:
+    """`cpu` or `cuda` for one that may be `auto`; ConfigError if it is not there."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    is_known = isinstance(device, str) and device.split(":")[0] in ("cpu", "cuda")
+    if not is_known:
+        raise ConfigError(f"device must be auto, cpu or cuda, however: {device=}")
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"{device=} needs a GPU, and torch finds none here")
+    return device
 
 
 def _snapshot(module: nn.Module) -> dict[str, Tensor]:
@@ -367,19 +390,20 @@ def fit(
             "resume must be a checkpoint of a run with the same config, however:"
             f" {resume.config} is not {config}"
         )
-    place = torch.device(device)
-    is_cuda = place.type == "cuda"
-    _keep_freed()
+    where = torch.device(device)
+    is_cuda = where.type == "cuda"
     y_dtype = np.float32 if task == "regression" else np.int64
-    x_num, x_num_val = (_to_tensor(p.x_num, np.float32, place) for p in (train, val))
-    x_cat, x_cat_val = (_to_tensor(p.x_cat, np.int64, place) for p in (train, val))
-    y, y_val = (_to_tensor(p.y, y_dtype, place) for p in (train, val))
+    x_num, x_num_val = (_to_tensor(p.x_num, np.float32, where) for p in (train, val))
+    x_cat, x_cat_val = (_to_tensor(p.x_cat, np.int64, where) for p in (train, val))
+    y, y_val = (_to_tensor(p.y, y_dtype, where) for p in (train, val))
+    weight = _weigh(train, np.float32, where)
+    weight_val = _weigh(val, np.float64, where)
 
     is_bf16 = is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     amp_dtype = torch.bfloat16 if is_bf16 else torch.float16
-    scaler = torch.amp.GradScaler(place.type, enabled=is_cuda and not is_bf16)
+    scaler = torch.amp.GradScaler(where.type, enabled=is_cuda and not is_bf16)
 
-    with torch.random.fork_rng([place] if is_cuda else []):
+    with torch.random.fork_rng([where] if is_cuda else []):
         torch.manual_seed(config.seed)
         model = LoMETab(
             bins=compute_bins(x_num.cpu(), config.n_bins),
@@ -391,30 +415,49 @@ def fit(
             return _finish(resume, model)
         if prepare is not None:
             prepare(model)
-        model.to(place)
+        model.to(where)
         parameters = [*model.parameters()]
         optimizer = torch.optim.AdamW(
-            _parameter_groups(model, config.weight_decay), lr=config.lr, fused=True
+            _parameter_groups(
+                model, config.weight_decay, decay_masks=config.decay_masks
+            ),
+            lr=config.lr,
+            fused=True,
         )
+        # What is validated and kept: the weights, or their average over steps.
+        kept = copy.deepcopy(model) if config.ema else model
         history: list[Progress] = []
         best = _snapshot(model)
         if resume is not None:
             history = [*resume.history]
-            best = _restore_(resume, model, optimizer, scaler)
+            best = restore_(resume, model, kept, optimizer, scaler)
         best_epoch = history[-1].best_epoch if history else 0
         worst = math.inf if task == "regression" else -math.inf
         best_score = history[-1].best_score if history else worst
+
+        # What chooses the epoch: the score, or minus the NLL (more is better too).
+        is_on_nll = config.stop_on == "nll" and task != "regression"
+        best_merit = best_score
+        if is_on_nll and history:
+            at_best = copy.deepcopy(model)
+            at_best.load_state_dict(best)
+            outputs = predict(at_best, x_num_val, x_cat_val)
+            best_merit = -_nll(outputs, y_val, weight_val)
 
         is_stopped = False
         started = time.perf_counter() - (history[-1].seconds if history else 0.0)
         checkpoint_due = time.perf_counter() + checkpoint_seconds
         for epoch in range(len(history) + 1, config.max_epochs + 1):
             model.train()
-            total, max_norm = torch.zeros(2, device=place)
-            for rows in _batches(len(y), config, place):
-                with torch.autocast(place.type, amp_dtype, enabled=is_cuda):
+            for group in optimizer.param_groups:
+                group["lr"] = _learning_rate(config, history)
+            total, max_norm = torch.zeros(2, device=where)
+            n_before = (epoch - 1) * math.ceil(len(y) / config.batch_size)
+            for step, rows in enumerate(_batches(len(y), config, where), n_before + 1):
+                with torch.autocast(where.type, amp_dtype, enabled=is_cuda):
                     outputs = model(x_num[rows], x_cat[rows])  # (B, K, D_out)
-                loss = member_loss(outputs.float(), y[rows], task)
+                counts = None if weight is None else weight[rows]
+                loss = member_loss(outputs.float(), y[rows], task, counts)
                 optimizer.zero_grad()
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 scaler.unscale_(optimizer)
@@ -423,6 +466,8 @@ def fit(
                 )
                 scaler.step(optimizer)
                 scaler.update()
+                if kept is not model:
+                    _average_(kept, model, step, config.ema)
                 total += loss.detach() * len(rows)
                 max_norm = torch.maximum(max_norm, norm)
             train_loss = total.item() / len(y)  # the first wait for the device
@@ -433,16 +478,18 @@ def fit(
             if not max_norm.isfinite() and not scaler.is_enabled():
                 raise _diverged(f"The gradient became {max_norm}", epoch, config)
 
-            outputs = predict(model, x_num_val, x_cat_val)
+            outputs = predict(kept, x_num_val, x_cat_val)
             if not outputs.isfinite().all():
                 raise _diverged("The outputs stopped being finite", epoch, config)
             val_score, member_score, diversity = score(
-                outputs, y_val, task=task, y_std=y_std
+                outputs, y_val, task=task, y_std=y_std, weight=weight_val
             )
             if not math.isfinite(val_score):
                 raise _diverged(f"The score became {val_score}", epoch, config)
-            if _is_better(val_score, best_score, task):
-                best, best_epoch, best_score = _snapshot(model), epoch, val_score
+            merit = -_nll(outputs, y_val, weight_val) if is_on_nll else val_score
+            if _is_better(merit, best_merit, task):
+                best, best_epoch, best_score = _snapshot(kept), epoch, val_score
+                best_merit = merit
             progress = Progress(
                 epoch=epoch,
                 max_epochs=config.max_epochs,
@@ -465,7 +512,9 @@ def fit(
             )
             if on_checkpoint is not None and is_due:
                 on_checkpoint(
-                    _take_checkpoint(model, optimizer, scaler, best, history, config)
+                    take_checkpoint(
+                        model, kept, optimizer, scaler, best, history, config
+                    )
                 )
                 checkpoint_due = time.perf_counter() + checkpoint_seconds
 
@@ -487,7 +536,7 @@ def fit(
 
 def _finish(checkpoint: Checkpoint, model: LoMETab) -> Fit:
     """What a run that is finished came to."""
-    model.load_state_dict(_under("best.", checkpoint, torch.device("cpu")))
+    model.load_state_dict(checkpoint.state_of("best.", torch.device("cpu")))
     last = checkpoint.history[-1]
     return Fit(
         model=model.eval(),
@@ -497,56 +546,3 @@ def _finish(checkpoint: Checkpoint, model: LoMETab) -> Fit:
         stopped_early=False,
         seconds=last.seconds,
     )
-
-
-def _take_checkpoint(
-    model: LoMETab,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-    best: dict[str, Tensor],
-    history: list[Progress],
-    config: TrainConfig,
-) -> Checkpoint:
-    tensors = {"rng.cpu": torch.get_rng_state()}
-    if model.head.weight.is_cuda:
-        tensors["rng.cuda"] = torch.cuda.get_rng_state(model.head.weight.device)
-    tensors |= {f"model.{name}": value for name, value in model.state_dict().items()}
-    tensors |= {f"best.{name}": value for name, value in best.items()}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state[parameter].items():
-            tensors[f"optimizer.{name}.{key}"] = value
-    return Checkpoint(
-        config=config,
-        history=[*history],
-        tensors={name: value.cpu().clone() for name, value in tensors.items()},
-        scaler=scaler.state_dict(),
-    )
-
-
-def _restore_(
-    checkpoint: Checkpoint,
-    model: LoMETab,
-    optimizer: torch.optim.Optimizer,
-    scaler: torch.amp.GradScaler,
-) -> dict[str, Tensor]:
-    """Put the state back where it was; returns the best weights so far."""
-    device = model.head.weight.device
-    model.load_state_dict(_under("model.", checkpoint, device))
-    for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = _under(f"optimizer.{name}.", checkpoint, device)
-    if checkpoint.scaler:
-        scaler.load_state_dict(checkpoint.scaler)
-    torch.set_rng_state(checkpoint.tensors["rng.cpu"])
-    if "rng.cuda" in checkpoint.tensors and device.type == "cuda":
-        torch.cuda.set_rng_state(checkpoint.tensors["rng.cuda"], device)
-    return _under("best.", checkpoint, device)
-
-
-def _under(
-    prefix: str, checkpoint: Checkpoint, device: torch.device
-) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): value.to(device, copy=True)
-        for name, value in checkpoint.tensors.items()
-        if name.startswith(prefix)
-    }

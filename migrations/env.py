@@ -5,8 +5,8 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from alembic import context
 
-from app.models import VERSION_TABLE, Base, Json, UTCDateTime
 from app.settings import get_settings
+from app.storage.tables import VERSION_TABLE, Base, Json, UTCDateTime
 
 
 def render_item(kind: str, item: Any, _: object) -> str | Literal[False]:

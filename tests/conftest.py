@@ -1,48 +1,103 @@
-"""Fixtures shared by all tests: stacks, an in-process client, tiny tables."""
+"""Fixtures and markers shared by all tests.
+
+A test that needs a database runs on SQLite, in this process or with a service as real
+processes. With the marker `both_databases` it runs once more on Postgres and Redis.
+"""
 
 import os
-import random
-from collections.abc import Callable, Collection, Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
 
+import hypothesis
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
-from app import auth, db, queue
+from app.jobs import queue
 from app.main import app
+from app.monitor import get_collector
 from app.settings import get_settings
-from tests.servers import Postgres, Redis
-from tests.stacks import Service, Stack, StackName, Stacks
+from app.storage import db, scratch
+from tests.support.http import make_key
+from tests.support.stacks import Service, Stack, StackName, Stacks
+from tests.support.tables import make_csv
 
 STACKS: list[StackName] = ["embedded", "production"]
+ON_STACKS = ("stack", "shared_stack", "shared_service")
+STARTS_PROCESSES = {"start_service", "shared_service", "second_worker"}
+
+# How long an example takes depends on what else the machine does. The same examples
+# every time, so that a change fails for what it changes; `make fuzz` draws others.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, derandomize="LOMETAB_FUZZ_EXAMPLES" not in os.environ
+)
+hypothesis.settings.load_profile("tests")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """On which stacks a test runs, unless it says so itself by `parametrize`."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    chosen = [mark.args[0] for mark in marks]
+    names = STACKS if _has(metafunc.definition, "both_databases") else STACKS[:1]
+    for fixture in ON_STACKS:
+        if fixture in metafunc.fixturenames and fixture not in chosen:
+            metafunc.parametrize(fixture, names, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with Postgres, Redis or a running service are told from the others.
+
+    They come first, the slow ones before all: they wait much, and short tests fill the
+    gaps at the end.
+    """
+    for item in items:
+        if isinstance(item, pytest.Function) and _needs_processes(item):
+            item.add_marker("processes")
+    items.sort(key=lambda item: (not _has(item, "slow"), not _has(item, "processes")))
+
+
+def _needs_processes(item: pytest.Function) -> bool:
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    is_production = "production" in [chosen.get(fixture) for fixture in ON_STACKS]
+    return is_production or not STARTS_PROCESSES.isdisjoint(item.fixturenames)
+
+
+def _has(node: pytest.Item, marker: str) -> bool:
+    return node.get_closest_marker(marker) is not None
+
+
+@pytest.fixture(autouse=True)
+def no_processes(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no marker for it starts none, so that `make quick` stays quick."""
+
+    def refuse(self: object, args: Any, *_: object, **__: object) -> None:
+        raise AssertionError(f"mark this test as `processes`: it starts {args}")
+
+    if not _has(request.node, "processes"):
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+
+
+@pytest.fixture(autouse=True)
+def no_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API in this process leaves the temporary folder as tests have set it."""
+    monkeypatch.setattr(scratch, "use_own_folder", nullcontext)
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    yield server
-    server.remove()
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
+    made = Stacks(tmp_path_factory.mktemp("stacks"))
+    yield made
+    made.close()
 
 
-@pytest.fixture(scope="session")
-def redis() -> Iterator[Redis]:
-    server = Redis()
-    yield server
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def stacks(
-    postgres: Postgres, redis: Redis, tmp_path_factory: pytest.TempPathFactory
-) -> Stacks:
-    made = Stacks(postgres, redis, tmp_path_factory.mktemp("stacks"))
-    made.migrate_templates()
-    return made
-
-
-@pytest.fixture(params=STACKS)
+@pytest.fixture
 def stack(request: pytest.FixtureRequest, stacks: Stacks) -> Stack:
-    """A database of its own, for tests with other processes; on both stacks."""
+    """A database of its own, for tests with other processes or threads."""
     return stacks.make(request.param)
 
 
@@ -52,6 +107,7 @@ def engine(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]
     engine = db.make_engine(stack.url)
     monkeypatch.setattr(db, "get_engine", lambda: engine)
     yield engine
+    db.dispose_predict_engine()
     engine.dispose()
 
 
@@ -74,7 +130,15 @@ def service(start_service: Callable[[], Service]) -> Service:
     return start_service()
 
 
-@pytest.fixture(scope="session", params=STACKS)
+@pytest.fixture(scope="session")
+def shared_service(request: pytest.FixtureRequest, stacks: Stacks) -> Iterator[Service]:
+    """A service for tests that leave it as it was, with no job under way."""
+    service = Service(stacks.make(request.param))
+    yield service
+    service.stop()
+
+
+@pytest.fixture(scope="session")
 def shared_stack(request: pytest.FixtureRequest, stacks: Stacks) -> Stack:
     """One database for all in-process tests of a stack; each of them rolls back."""
     return stacks.make(request.param)
@@ -91,7 +155,10 @@ def database(
     for name, value in shared_stack.environment.items():
         if name.startswith("LOMETAB_"):
             monkeypatch.setenv(name, value)
+    # Threads have no part in this transaction: what is counted is written on request.
+    monkeypatch.setenv("LOMETAB_MONITOR_SECONDS", "1e9")
     get_settings.cache_clear()
+    get_collector.cache_clear()
     engine = db.make_engine(shared_stack.url)
     with engine.connect() as connection, connection.begin() as transaction:
         with connection.begin_nested():
@@ -99,43 +166,26 @@ def database(
             monkeypatch.setattr(db, "get_kept_connection", lambda: connection)
             queue.get_celery.cache_clear()
             yield connection
+            get_collector().close()
         transaction.rollback()
     engine.dispose()
     get_settings.cache_clear()
 
 
 @pytest.fixture
+def session(database: sa.Connection) -> Iterator[Session]:
+    with db.transaction() as session:
+        yield session
+
+
+@pytest.fixture
 def client(database: sa.Connection) -> Iterator[TestClient]:
     """The API in this process; what it writes is rolled back."""
     address = "http://127.0.0.1"
-    with TestClient(app, address, raise_server_exceptions=False) as client:
+    peer = ("127.0.0.1", 50000)
+    with TestClient(app, address, client=peer, raise_server_exceptions=False) as client:
         client.headers["Authorization"] = f"Bearer {make_key()}"
         yield client
-
-
-def make_key(
-    workspace_id: str = "default", scopes: Collection[auth.Scope] = auth.SCOPES
-) -> str:
-    """A key for the database of the test."""
-    with db.writing() as session:
-        _, secret = auth.create_key(
-            session, workspace_id=workspace_id, name="test", scopes=scopes
-        )
-    return secret
-
-
-def make_csv(n_rows: int = 120, seed: int = 0) -> str:
-    """A small table with numbers, categories, gaps, and a number `y` to learn."""
-    rng = random.Random(seed)
-    lines = ["size,colour,weight,y,label"]
-    for _ in range(n_rows):
-        size, weight = rng.uniform(0, 10), rng.gauss(5, 2)
-        colour = rng.choice(["red", "green", "blue"])
-        y = 2 * size - weight + (3 if colour == "red" else 0) + rng.gauss(0, 0.1)
-        shown = "" if rng.random() < 0.1 else f"{weight:.4f}"
-        label = "high" if y > 5 else "low"
-        lines.append(f"{size:.4f},{colour},{shown},{y:.4f},{label}")
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="session")

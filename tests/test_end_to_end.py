@@ -9,55 +9,20 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psutil
 import pytest
 
-from tests.conftest import make_csv
-from tests.servers import Redis, wait_until
-from tests.stacks import Service, Stack, Stacks
+from tests.support.servers import Redis, wait_until
+from tests.support.services import TINY, post_job, wait_for_end
+from tests.support.stacks import Service, Stack, Stacks
+from tests.support.tables import make_csv
 
 ROOT = Path(__file__).parents[1]
-TINY = {
-    "k": 4,
-    "rank": 2,
-    "n_blocks": 1,
-    "d_block": 16,
-    "n_bins": 8,
-    "d_embedding": 4,
-    "max_epochs": 3,
-    "batch_size": 32,
-}
 
-pytestmark = pytest.mark.slow
-
-
-def post_job(
-    client: httpx.Client, content: str, target: str = "y", **config: Any
-) -> dict[str, Any]:
-    config = {"target": target, "hyperparameters": TINY, **config}
-    response = client.post(
-        "/jobs",
-        files={"file": ("table.csv", content)},
-        data={"config": json.dumps(config)},
-    )
-    assert response.status_code == 202, response.text
-    job: dict[str, Any] = response.json()
-    return job
-
-
-def wait_for_end(service: Service, job_id: str, seconds: float = 90) -> dict[str, Any]:
-    def read() -> dict[str, Any] | None:
-        job: dict[str, Any] = service.client.get(f"/jobs/{job_id}").json()
-        return job if job["status"] in ("succeeded", "failed") else None
-
-    ended: dict[str, Any] = wait_until(
-        read, seconds=seconds, what=f"{job_id} ends\n{service.read_log()}"
-    )
-    return ended
+pytestmark = [pytest.mark.slow, pytest.mark.both_databases]
 
 
 def processes_with_data_in(folder: Path) -> list[str]:
@@ -73,40 +38,44 @@ def processes_with_data_in(folder: Path) -> list[str]:
     return found
 
 
-def test_from_csv_to_prediction(service: Service, table_csv: str) -> None:
+def test_from_csv_to_prediction(shared_service: Service, table_csv: str) -> None:
     by_target = {
-        target: post_job(service.client, table_csv, target, columns={other: "ignore"})
+        target: post_job(
+            shared_service.client, table_csv, target, columns={other: "ignore"}
+        )
         for target, other in (("y", "label"), ("label", "y"))
     }
-    jobs = {t: wait_for_end(service, job["id"]) for t, job in by_target.items()}
+    jobs = {t: wait_for_end(shared_service, job["id"]) for t, job in by_target.items()}
     for job in jobs.values():
         assert job["status"] == "succeeded", job["error"]
         assert job["attempt"] == 1
         assert job["progress"]["epoch"] == 3
 
     rows = [{"size": 9.5, "colour": "red", "weight": 2}, {"size": "1", "colour": None}]
-    diversity = service.client.get(jobs["y"]["links"]["diversity"]).json()
+    diversity = shared_service.client.get(jobs["y"]["links"]["diversity"]).json()
     assert diversity["k"] == 4
     assert diversity["ambiguity"]["mean"] > 0
     assert [each["epoch"] for each in diversity["trajectory"]] == [1, 2, 3]
-    calibration = service.client.get(jobs["y"]["links"]["calibration"]).json()
+    calibration = shared_service.client.get(jobs["y"]["links"]["calibration"]).json()
     assert calibration["conformal_intervals"]
-    answer = service.client.post(
+    answer = shared_service.client.post(
         f"/models/{jobs['y']['model_id']}/predict", json={"rows": rows}
     ).json()
     assert answer["k"] == 4
     for each in answer["predictions"]:
         assert len(each["members"]) == 4
         assert each["mean"] == pytest.approx(sum(each["members"]) / 4, abs=1e-4)
-        assert each["std"] > 0
+        assert each["member_std"] > 0
 
-    diversity = service.client.get(jobs["label"]["links"]["diversity"]).json()
+    diversity = shared_service.client.get(jobs["label"]["links"]["diversity"]).json()
     assert diversity["pairwise_kl"]["mean"] > 0
     assert len(diversity["disagreement"]["matrix"]) == 4
-    calibration = service.client.get(jobs["label"]["links"]["calibration"]).json()
+    calibration = shared_service.client.get(
+        jobs["label"]["links"]["calibration"]
+    ).json()
     assert calibration["n_bins"] == 15
     assert sum(each["count"] for each in calibration["bins"]) == diversity["n_rows"]
-    answer = service.client.post(
+    answer = shared_service.client.post(
         f"/models/{jobs['label']['model_id']}/predict", json={"rows": rows}
     ).json()
     assert answer["classes"] == ["high", "low"]
@@ -114,12 +83,12 @@ def test_from_csv_to_prediction(service: Service, table_csv: str) -> None:
         assert sum(each["mean"]) == pytest.approx(1, abs=1e-5)
         assert each["label"] == answer["classes"][each["mean"][1] > each["mean"][0]]
 
-    refused = service.client.post(
+    refused = shared_service.client.post(
         f"/models/{jobs['y']['model_id']}/predict", json={"rows": [{"sise": 1}]}
     )
     assert refused.status_code == 422
     assert "size" in refused.json()["detail"]
-    onnx = service.client.get(f"/models/{jobs['y']['model_id']}/onnx")
+    onnx = shared_service.client.get(f"/models/{jobs['y']['model_id']}/onnx")
     assert onnx.status_code == 200 and len(onnx.content) > 1000
 
 
@@ -144,22 +113,26 @@ def test_another_process_repeats_an_answer(
     assert len(other.client.get("/jobs").json()["data"]) == 1
 
 
-def test_failed_training_is_told(service: Service) -> None:
+def test_failed_training_is_told(shared_service: Service) -> None:
     """Huge weights and a learning rate of 1: the loss is not a number at once."""
     settings = {"lr": 1.0, "sigma_init": 10, "n_blocks": 8, "rank": 64}
-    job = post_job(service.client, make_csv(200), hyperparameters={**TINY, **settings})
-    ended = wait_for_end(service, job["id"])
+    job = post_job(
+        shared_service.client, make_csv(200), hyperparameters={**TINY, **settings}
+    )
+    ended = wait_for_end(shared_service, job["id"])
     assert (ended["status"], ended["attempt"]) == ("failed", 1)
     assert ended["error"]["code"] == "diverged"
     assert "learning rate 1" in ended["error"]["detail"]
-    response = service.client.get(f"/jobs/{job['id']}/diversity")
+    response = shared_service.client.get(f"/jobs/{job['id']}/diversity")
     assert response.status_code == 409
     assert response.json()["code"] == "no_report"
 
 
 def test_killed_training_process_is_a_lost_attempt(service: Service) -> None:
     job = post_job(
-        service.client, make_csv(2000), hyperparameters={**TINY, "max_epochs": 30}
+        service.client,
+        make_csv(2000),
+        hyperparameters={**TINY, "max_epochs": 30},
     )
     child = wait_until(
         lambda: service.find_process("worker.train"), seconds=60, what="a child"
@@ -191,6 +164,8 @@ def test_stopping_leaves_nothing_behind(
     assert wait_for_end(again, job["id"], seconds=120)["status"] == "succeeded"
 
 
+@pytest.mark.processes
+@pytest.mark.timing
 def test_broker_down(
     stacks: Stacks, table_csv: str, request: pytest.FixtureRequest
 ) -> None:
@@ -213,6 +188,8 @@ def test_broker_down(
     assert wait_for_end(service, job["id"])["status"] == "succeeded"
 
 
+@pytest.mark.processes
+@pytest.mark.timing
 def test_broker_folder_away(
     stacks: Stacks, table_csv: str, request: pytest.FixtureRequest
 ) -> None:
@@ -265,6 +242,7 @@ def test_500_jobs_from_20_clients(service: Service, stack: Stack) -> None:
     )
 
 
+@pytest.mark.processes
 def test_a_stop_just_before_the_server_begins_is_heard(tmp_path: Path) -> None:
     """Between our handlers of signals and uvicorn's."""
     service = subprocess.Popen(
@@ -277,7 +255,7 @@ def test_a_stop_just_before_the_server_begins_is_heard(tmp_path: Path) -> None:
     )
     with service:
         assert service.stdout is not None
-        assert b"listens" in service.stdout.readline()
+        assert any(b"listens" in line for line in service.stdout)
         service.terminate()
         try:
             assert service.wait(30) in (0, -signal.SIGTERM)
@@ -291,6 +269,7 @@ def test_a_stop_just_before_the_server_begins_is_heard(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after_seconds", [0.2, 1.0, 2.5, 7.0])
+@pytest.mark.processes
 def test_interrupted_demo_leaves_nothing_behind(
     tmp_path: Path, after_seconds: float
 ) -> None:
@@ -302,10 +281,15 @@ def test_interrupted_demo_leaves_nothing_behind(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        # Where the tests run in the background, it would inherit to ignore it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(after_seconds)
-    os.killpg(demo.pid, signal.SIGINT)
-    assert demo.wait(30) in (130, 1, -signal.SIGINT, 0)
+    try:
+        time.sleep(after_seconds)
+        os.killpg(demo.pid, signal.SIGINT)
+        assert demo.wait(30) in (130, 1, -signal.SIGINT, 0)
+    finally:
+        demo.kill()
     wait_until(
         lambda: not processes_with_data_in(tmp_path),
         seconds=20,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stacks import Service
+from tests.support.stacks import Service
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -28,6 +28,7 @@ def run_lifecycle(*arguments: str, **environment: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.both_databases
 def test_lifecycle_by_curl(service: Service, tmp_path: Path) -> None:
     code, text = run_lifecycle(
         service.address, LOMETAB_API_KEY=service.stack.key or "", TMPDIR=str(tmp_path)
@@ -41,6 +42,7 @@ def test_lifecycle_by_curl(service: Service, tmp_path: Path) -> None:
         assert service.stack.query(f"SELECT * FROM {table}") == [], table
 
 
+@pytest.mark.processes
 def test_lifecycle_ends_at_the_first_surprise(tmp_path: Path) -> None:
     code, text = run_lifecycle("http://127.0.0.1:1", TMPDIR=str(tmp_path))
     assert code != 0

@@ -7,43 +7,42 @@ from pathlib import Path
 
 import pytest
 
+import lometab.table
+
 ROOT = Path(__file__).parents[1]
 
 WITHOUT_TORCH = [
     "lometab",
-    "lometab.cells",
-    "lometab.comparison",
+    "lometab.table",
+    "lometab.table.values",
+    "lometab.table.frames",
     "lometab.config",
-    "lometab.data",
+    "lometab.table.schema",
     "lometab.errors",
-    "lometab.estimate",
+    "lometab.cost",
     "lometab.evaluation",
-    "lometab.metrics",
-    "lometab.outcome",
+    "lometab.onnx_file",
     "lometab.predictor",
-    "lometab.preprocessing",
-    "lometab.profile",
-    "lometab.reading",
-    "lometab.report",
-    "lometab.scan",
+    "lometab.session",
+    "lometab.table.preprocessing",
+    "lometab.table.profile",
+    "lometab.table.reading",
+    "lometab.table.scan",
     "lometab.space",
-    "lometab.splits",
-    "lometab.tables",
+    "lometab.table.splits",
+    "lometab.table.parquet",
     "app.main",
     "app.cli",
     "worker.tasks",
     "worker.train",  # until it is given something to train
 ]
 
-OURS_IN_WORKER_TASKS = {
+OURS_IN_WORKER = {
+    "lifeline",
     "settings",
-    "db",
-    "models",
-    "blobs",
+    "observe",
     "jobs",
-    "queue",
-    "sweeps",
-    "tuning",
+    "storage",
 }
 
 
@@ -64,6 +63,7 @@ def packages_of(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
+@pytest.mark.processes
 def test_process_never_loads_torch(module: str, tmp_path: Path) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     environment = {"LOMETAB_DATA_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
@@ -71,18 +71,41 @@ def test_process_never_loads_torch(module: str, tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "lometab").glob("*.py")), ids=str)
+@pytest.mark.processes
+def test_training_never_loads_scikit_learn() -> None:
+    """It takes as long as torch to load, and each job starts a process."""
+    code = "import sys, lometab.export; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lometab").rglob("*.py")), ids=str)
 def test_library_knows_no_service(path: Path) -> None:
     forbidden = {"app", "worker", "migrations", "fastapi", "sqlalchemy", "celery"}
     assert not packages_of(path) & forbidden
-    if path.name not in ("estimator.py", "metrics.py"):
+    if path.name not in ("estimator.py", "holdout.py"):
         assert "sklearn" not in packages_of(path)
-    if path.name != "client.py":
+    if path.parent.name != "client":
         assert "httpx" not in packages_of(path)
-    if path.name != "profile.py":
+    if path.name != "column_facts.py":
         assert "duckdb" not in packages_of(path)
-    if path.name not in ("cells.py", "profile.py", "reading.py", "tables.py"):
+    if path.parent.name != "table":
         assert "pyarrow" not in packages_of(path)
+
+
+def test_nobody_reaches_past_the_surface_of_tables() -> None:
+    """Modules of `lometab.table` are for that package; its names are for others."""
+    for folder in ("lometab", "app", "worker", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.parent == ROOT / "lometab" / "table":
+                continue
+            inside = [m for m in imports_of(path) if m.startswith("lometab.table.")]
+            names = {m.removeprefix("lometab.table.") for m in inside}
+            assert names <= {*lometab.table.__all__}, path
+
+
+@pytest.mark.parametrize("name", lometab.table.__all__)
+def test_the_surface_of_tables_is_there(name: str) -> None:
+    assert getattr(lometab.table, name) is not None
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "app").rglob("*.py")), ids=str)
@@ -92,17 +115,49 @@ def test_service_knows_no_worker(path: Path) -> None:
         assert "os.environ" not in path.read_text(encoding="utf-8")
 
 
-def test_tasks_know_no_routes() -> None:
-    path = ROOT / "worker" / "tasks.py"
-    assert not packages_of(path) & {"torch", "fastapi"}
-    of_app = {
-        name.split(".")[1] for name in imports_of(path) if name.startswith("app.")
-    }
-    assert of_app <= OURS_IN_WORKER_TASKS
+def test_worker_knows_no_routes() -> None:
+    for path in (ROOT / "worker").glob("*.py"):
+        assert not packages_of(path) & {"torch", "fastapi"} or path.name == "train.py"
+        of_app = {
+            name.split(".")[1] for name in imports_of(path) if name.startswith("app.")
+        }
+        assert of_app <= OURS_IN_WORKER, path
+
+
+def test_a_room_is_entered_by_its_door() -> None:
+    """Whoever is outside app.jobs uses what its `__init__` names, and app.jobs knows
+    nothing of HTTP routes and their bodies."""
+    from app import jobs
+
+    for package in ("app", "worker"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            names = imports_of(path)
+            if path.is_relative_to(ROOT / "app" / "jobs"):
+                assert not {n for n in names if n.startswith("app.api")}, path
+                continue
+            of_jobs = {n.split(".")[2] for n in names if n.startswith("app.jobs.")}
+            assert of_jobs <= set(jobs.__all__), path
+
+
+def test_every_name_of_jobs_is_there() -> None:
+    from app import jobs
+
+    for name in jobs.__all__:
+        assert getattr(jobs, name) is not None
+    with pytest.raises(AttributeError):
+        _ = jobs.nothing
+
+
+@pytest.mark.processes
+def test_optuna_is_loaded_by_whoever_searches_alone(tmp_path: Path) -> None:
+    code = "import sys, app.main, worker.tasks; sys.exit('optuna' in sys.modules)"
+    environment = {"LOMETAB_DATA_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert done.returncode == 0
 
 
 def test_training_process_knows_no_service() -> None:
-    for name in ("train.py", "lifeline.py"):
+    for name in ("train.py", "lifeline.py", "messages.py", "faults.py"):
         path = ROOT / "worker" / name
         assert not packages_of(path) & {"app", "sqlalchemy", "celery", "fastapi"}
 
@@ -114,6 +169,15 @@ def test_migrations_know_the_tables_only() -> None:
             for name in imports_of(path)
             if name.split(".")[0] in {"app", "worker", "lometab"}
         }
-        assert all(name.startswith(("app.models", "app.settings")) for name in ours), (
-            path
-        )
+        assert all(
+            name.startswith(("app.storage.tables", "app.settings")) for name in ours
+        ), path
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=str)
+def test_tests_share_by_support_alone(path: Path) -> None:
+    """What two test modules need is in `tests/support`."""
+    shared = {name for name in imports_of(path) if name.split(".")[0] == "tests"}
+    shared -= {"tests", "tests.support"}
+    assert all(name.startswith("tests.support.") for name in shared), shared
+    assert "conftest" not in packages_of(path)

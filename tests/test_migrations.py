@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from app.db import make_engine, migrate
-from app.models import VERSION_TABLE, Base
-from tests.stacks import Stack
+from app.storage.db import make_engine, migrate
+from app.storage.tables import VERSION_TABLE, Base
+from tests.support.stacks import Stack
 
 
+@pytest.mark.both_databases
 def test_head_equals_the_models(stack: Stack) -> None:
     engine = make_engine(stack.url)
     with engine.connect() as connection:

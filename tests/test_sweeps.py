@@ -6,11 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import make_csv
-from tests.servers import wait_until
-from tests.stacks import Service, Stack
-from tests.test_durability import find_child, read_events, read_job
-from tests.test_end_to_end import TINY, post_job, wait_for_end
+from lometab.predictor import Predictor
+from tests.support.servers import wait_until
+from tests.support.services import (
+    TINY,
+    find_child,
+    post_job,
+    read_events,
+    read_job,
+    wait_for_end,
+)
+from tests.support.stacks import Service, Stack
+from tests.support.tables import make_csv
 
 pytestmark = pytest.mark.slow
 
@@ -20,6 +27,14 @@ ON_POSTGRES = pytest.mark.parametrize("stack", ["production"], indirect=True)
 ON_SQLITE = pytest.mark.parametrize("stack", ["embedded"], indirect=True)
 
 TABLE = make_csv(300)
+SMALL_SPACE = {
+    "k": {"values": [2, 4]},
+    "rank": {"values": [1, 2]},
+    "d_block": {"low": 8, "high": 16, "step": 8},
+    "n_blocks": None,
+    "n_bins": {"low": 2, "high": 8},
+    "d_embedding": None,
+}
 GRID = {"rank": [1, 2], "sigma_init": [0.1, 2.0]}
 
 
@@ -87,7 +102,7 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     # Cells have no model; the best few have kept their weights.
     assert stack.query("SELECT count(*) FROM models") == [(0,)]
     kept = stack.query(
-        "SELECT position FROM jobs WHERE parent_id = :id "
+        "SELECT repeat, number FROM jobs WHERE parent_id = :id "
         "AND checkpoint_sha256 IS NOT NULL",
         id=job["id"],
     )
@@ -101,20 +116,20 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     assert "CatBoost" in refused.json()["detail"]
 
     # Promoting trains nothing if the weights are there, and gives the cell's scores.
-    best = min(position for (position,) in kept) % 6
+    best = min(kept)[1]
     made = service.client.post(
         f"/jobs/{job['id']}/promote", json={"cell": best, "name": "winner"}
     )
     assert made.status_code == 202, made.text
     promoted = wait_for_end(service, made.json()["id"])
     assert promoted["status"] == "succeeded", promoted["error"]
-    assert promoted["config"]["promoted_from"] == {"job_id": job["id"], "cell": best}
+    assert (promoted["promoted_from"], promoted["number"]) == (job["id"], best)
     report = service.client.get(f"/jobs/{promoted['id']}/report").json()
     outcome = next(each for each in first if each["position"] == best)["outcome"]
     accuracy = report["scores"]["test"]["ensemble"]["accuracy"]
     assert accuracy == pytest.approx(outcome["test"]["score"])
     types = [e["type"] for e in read_events(service, promoted["id"])]
-    assert ("epoch" in types) == ((best,) not in kept)
+    assert ("epoch" in types) == ((0, best) not in kept)
 
     ranks = service.client.get(f"/ranks?job_id={job['id']}").json()["methods"]
     assert [each["ranks"][job["id"]] for each in ranks] == [*range(1, 7)]
@@ -172,20 +187,12 @@ def test_cancel_stop_and_retry_a_sweep(service: Service, stack: Stack) -> None:
 
 @ON_SQLITE
 def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
-    space = {
-        "k": {"values": [2, 4]},
-        "rank": {"values": [1, 2]},
-        "d_block": {"low": 8, "high": 16, "step": 8},
-        "n_blocks": None,
-        "n_bins": {"low": 2, "high": 8},
-        "d_embedding": None,
-    }
     job = post_job(
         service.client,
         TABLE,
         kind="tune",
         hyperparameters={**TINY, "max_epochs": 12},
-        tune={"n_trials": 8, "space": space, "seeds": 2},
+        tune={"n_trials": 8, "space": SMALL_SPACE, "seeds": 2},
         name="tuned",
         baselines=["mlp"],
     )
@@ -226,7 +233,7 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
 
     # The winner, trained with two seeds, is one model, and has its baseline beside it.
     refit = read_job(service, tune["refit_job_id"])
-    assert refit["config"]["refit_of"] == tune["best"]
+    assert (refit["role"], refit["number"]) == ("refit", tune["best"])
     assert refit["config"]["hyperparameters"]["lr"] == tune["best_settings"]["lr"]
     assert ended["model_id"] == refit["model_id"] == tune["model_id"]
     report = service.client.get(f"/jobs/{refit['id']}/report").json()
@@ -241,3 +248,36 @@ def test_tuning_ends_in_a_model(service: Service, stack: Stack) -> None:
     assert service.client.delete(f"/models/{ended['model_id']}").status_code == 204
     assert service.client.delete(f"/jobs/{job['id']}").status_code == 204
     assert stack.query("SELECT count(*) FROM trials") == [(0,)]
+
+
+@ON_SQLITE
+def test_a_budget_ends_in_one_model_of_several_trials(service: Service) -> None:
+    job = post_job(
+        service.client,
+        TABLE,
+        hyperparameters={**TINY, "max_epochs": 4},
+        time_budget_seconds=20,
+        tune={"n_trials": 3, "space": SMALL_SPACE},
+        kind="tune",
+        name="budgeted",
+    )
+    assert job["config"]["time_budget_seconds"] == 20
+    ended = wait_for_end(service, job["id"], seconds=200)
+    assert ended["status"] == "succeeded", ended["error"]
+    tune = service.client.get(f"/jobs/{job['id']}/tune").json()
+    refit = read_job(service, tune["refit_job_id"])
+    networks = refit["config"]["networks"]
+    done = [t for t in tune["trials"] if t["status"] == "succeeded"]
+    assert sorted(networks) == [t["trial"] for t in done]
+    assert tune["best"] == networks[0] and tune["tied"]
+
+    # Every member is one of a trial, and answers.
+    content = service.client.get(f"/models/{ended['model_id']}/onnx").content
+    facts = Predictor(content).metadata
+    trials = {network["trial"] for network in facts["networks"]}
+    assert trials <= {*networks} and len(facts["members"]) == facts["k"]
+    answer = service.client.post(
+        "/models/budgeted@1/predict",
+        json={"rows": [{"size": 1, "colour": "red", "weight": 2, "label": "low"}]},
+    ).json()
+    assert len(answer["predictions"][0]["members"]) == answer["k"] == facts["k"]

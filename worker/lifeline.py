@@ -1,4 +1,4 @@
-"""A process that must not outlive its parent holds the parent's end of a pipe."""
+"""A child process hears its supervisor, and ends when that is gone."""
 
 import ctypes
 import os
@@ -8,29 +8,27 @@ import threading
 from collections.abc import Callable
 
 
-def watch_stdin(
-    on_close: Callable[[], None], on_line: Callable[[str], None] | None = None
-) -> None:
-    """Hear in a thread what the parent says, line by line, and call `on_close` once
-    standard input closes: the parent is gone, or wants us to be."""
+def follow_supervisor(on_line: Callable[[str], None]) -> None:
+    """Take in a thread what the supervisor sends, line by line; end this process at
+    once when standard input closes: the supervisor is gone, or wants us to be."""
 
-    def watch() -> None:
+    def follow() -> None:
+        # Not sys.stdin: its lock, held here, would break the end of the interpreter.
         buffer = b""
-        while content := os.read(0, 4096):
+        while content := os.read(0, 65536):
             *lines, buffer = (buffer + content).split(b"\n")
             for line in lines:
-                if on_line is not None:
-                    on_line(line.decode())
-        on_close()
+                on_line(line.decode())
+        os._exit(1)
 
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+    threading.Thread(target=follow, name="lifeline", daemon=True).start()
 
 
 def die_with_parent(parent: int) -> None:
     """Be killed by the kernel when the parent ends: at once, even while computing.
 
-    Linux alone has this; `watch_stdin` serves elsewhere. The parent is checked because
-    it may have ended before this call.
+    Linux alone has this; `follow_supervisor` serves elsewhere. The parent is checked
+    because it may have ended before this call.
     """
     if sys.platform == "linux":
         PR_SET_PDEATHSIG = 1

@@ -1,306 +1,429 @@
 """`python -m worker.train JOB ATTEMPT`: the process that imports torch and trains.
 
-It knows no database. Its spec comes as one line of JSON on standard input, which stays
-open while the supervisor lives; what it makes goes into the working directory; what it
-has to say goes line by line to standard output:
-
-    {"phase": "training"}
-    {"progress": {"epoch": 3, ...}}
-    {"checkpoint": {"folder": "checkpoint-3", "epoch": 3}}
-    {"error": {"code": "diverged", "detail": "..."}}
-    {"done": true}
-
-The supervisor may say `stop` (keep the best epoch so far) or `leave` (write a
-checkpoint at the end of the epoch and end). After a cell of a sweep the process waits
-for the spec of the next one, on the same table, schema and split.
+It knows no database. Its `Spec` comes as one line on standard input, which stays open
+while the supervisor lives, and orders about the job after it; what it makes goes into
+the working directory; its messages go line by line to standard output. After a cell of
+a sweep the process waits for the spec of the next one, on the same table, schema and
+split. All of it is in `worker.messages`.
 """
 
 import json
 import os
 import queue
+import shutil
 import sys
-import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.lifeline import die_with_parent, watch_stdin
+from worker.faults import describe, is_machine_fault
+from worker.lifeline import die_with_parent, follow_supervisor
+from worker.messages import (
+    CHECKPOINT,
+    DATA,
+    LEFT,
+    MACHINE_FAULT,
+    NETWORKS,
+    ONNX,
+    OUTCOME,
+    REPORTS,
+    WEIGHTS,
+    CheckpointUnusable,
+    CheckpointWritten,
+    Done,
+    EpochDone,
+    Examined,
+    Failed,
+    Message,
+    PhaseBegun,
+    Resumed,
+    Spec,
+    is_order,
+    to_line,
+)
+from worker.steps import Clock, Taken
 
 if TYPE_CHECKING:  # it loads torch, which is for the process itself alone
     from lometab.config import TrainConfig
     from lometab.ensemble import Prepared
-    from lometab.splits import PartName
+    from lometab.table import PartName, Parts, Schema, Table
     from lometab.train import Checkpoint, Fit, Progress
 
-DATA = "table.parquet"
-ONNX = "model.onnx"
-REPORTS = "reports.json"
-CHECKPOINT = "checkpoint"
-OUTCOME = "outcome.json"
-WEIGHTS = "weights"
 ALL_PARTS: "tuple[PartName, ...]" = ("train", "val", "test")
-LEFT = 3
-"""The exit code after `leave`."""
+Send = Callable[[Message], None]
 
 
 def main() -> int:
-    inbox: queue.SimpleQueue[tuple[dict[str, Any], set[str]]] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[tuple[Spec, set[str]]] = queue.SimpleQueue()
     orders: set[str] = set()
 
-    def hear(line: str) -> None:
-        """A spec begins a job; what is said after it is about that job."""
+    def take(line: str) -> None:
+        """A spec begins a job; the orders after it are about that job."""
         nonlocal orders
-        if line.startswith("{"):
-            orders = set()
-            inbox.put((json.loads(line), orders))
-        else:
+        if is_order(line):
             orders.add(line)
+        else:
+            orders = set()
+            inbox.put((Spec.from_json(line), orders))
 
-    watch_stdin(on_close=lambda: os._exit(1), on_line=hear)
+    follow_supervisor(take)
     # Our lines go to the pipe; whatever a library prints goes to standard error.
     pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
 
-    def say(**message: Any) -> None:
-        pipe.write(json.dumps(message, allow_nan=False) + "\n")
+    def send(message: Message) -> None:
+        pipe.write(to_line(message) + "\n")
 
-    spec, wishes = inbox.get()
-    die_with_parent(spec["supervisor"])
+    return work(inbox, Path.cwd(), send)
+
+
+def work(
+    inbox: "queue.SimpleQueue[tuple[Spec, set[str]]]", folder: Path, send: Send
+) -> int:
+    """Train what comes in; the exit code."""
+    spec, orders = inbox.get()
+    die_with_parent(spec.supervisor)
     from lometab.errors import TrainingCancelled
 
     try:
-        if not spec["config"].get("is_cell"):
-            run(spec, Path.cwd(), say, wishes)
+        if spec.base_sha256 is not None:
+            from worker.prune import run as prune
+
+            prune(spec, folder, send)
             return 0
-        bench = Bench(spec, Path.cwd())
-        bench.run(spec, say, wishes)
+        if spec.makes_model:
+            run(spec, folder, send, orders)
+            send(Done())  # on a busy machine it takes long until a process is gone
+            return 0
+        cells = Cells(spec, folder)
+        cells.run(spec, send, orders)
         while True:
-            say(done=True)
-            spec, wishes = inbox.get()
-            bench.run(spec, say, wishes)
+            send(Done())
+            spec, orders = inbox.get()
+            cells.run(spec, send, orders)
     except TrainingCancelled:
         return LEFT
     except BaseException as error:  # whatever it is, the supervisor is told
-        traceback.print_exc()
-        say(error={"code": failure_code(error), "detail": _message(error)})
+        send(Failed(failure_code(error), _message(error)))
+        with suppress(OSError):  # the disk may be full
+            traceback.print_exc()
         return 1
 
 
-def run(
-    spec: dict[str, Any], folder: Path, say: Callable[..., None], orders: set[str]
-) -> None:
+def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     """Train, export, evaluate; leave the model and its reports in the folder.
 
     Args:
-        orders: what the supervisor has said so far; it grows in another thread.
+        orders: what the supervisor has sent so far; it grows in another thread.
     """
     clock = Clock()
     import torch
 
     from lometab.baselines import check_installed, compare
     from lometab.config import TrainConfig
-    from lometab.data import Schema, features, target
-    from lometab.ensemble import Ensemble, prepare
-    from lometab.evaluation import evaluate
-    from lometab.export import export
-    from lometab.outcome import measure
+    from lometab.drift import make_reference
+    from lometab.ensemble import Ensemble, measure, prepare
+    from lometab.evaluation import Run, SeedOutcome, make_reports
+    from lometab.explain import Rows, examine, fit_naive, pack_background
+    from lometab.export import calibrate_on, export
     from lometab.predictor import Predictor
-    from lometab.splits import Split, split_rows
-    from lometab.tables import ParquetTable
+    from lometab.selection import combine
+    from lometab.table import ParquetTable, Schema, Split, features, split_rows, target
 
-    torch.set_num_threads(spec["threads"])
-    config = TrainConfig(**spec["config"]["hyperparameters"])
-    schema = Schema.from_dict(spec["schema"])
+    torch.set_num_threads(spec.threads)
+    config = TrainConfig(**spec.hyperparameters)
+    schema = Schema.from_dict(dict(spec.schema))
     table = ParquetTable(folder / DATA)
-    parts = split_rows(table, schema, Split(**spec["config"]["split"]))
-    baselines = spec["config"].get("baselines", [])
-    check_installed(baselines)
-    n_seeds = spec["config"].get("n_seeds", 1)
-    is_compared = n_seeds > 1 or bool(baselines)
+    parts = split_rows(table, schema, Split(**spec.split))
+    check_installed(spec.baselines)
+    is_compared = spec.n_seeds > 1 or bool(spec.baselines)
     prepared = prepare(
-        table, schema, parts, ALL_PARTS if is_compared else ALL_PARTS[:2]
+        table,
+        schema,
+        parts,
+        ALL_PARTS if is_compared else ALL_PARTS[:2],
+        weight=_weigh(spec, table, schema, parts),
     )
 
-    say(phase="training")
+    send(PhaseBegun("training"))
     clock.start("training")
-    configs = [replace(config, seed=config.seed + i) for i in range(n_seeds)]
-    first, *others = Training(spec, folder, say, orders).fit_all(prepared, configs)
-    del configs[1 + len(others) :]  # seeds that a stop left out
-    ensemble = Ensemble(schema, prepared.preprocessor, config, first, tuple(others))
-    outcomes = []
-    if is_compared:
-        for fit in ensemble.fits:
-            alone = Ensemble(schema, prepared.preprocessor, config, fit)
-            outcomes.append(measure(prepared, alone))
-    if not baselines:
-        del prepared
+    if spec.networks:
+        ensemble = combine(prepared, list(_load_networks(spec, folder, prepared)))
+        runs = [ensemble]
+    else:
+        configs = [replace(config, seed=config.seed + i) for i in range(spec.n_seeds)]
+        fits = Training(spec, folder, send, orders).fit_all(prepared, configs)
+        runs = [
+            Ensemble(schema, prepared.preprocessor, each, fit)
+            for each, fit in zip(configs, fits, strict=False)  # a stop leaves some out
+        ]
+        ensemble = replace(runs[0], others=tuple(fits[1:]))
+    configs = [each.config for each in runs]
+    outcomes = [measure(prepared, each) for each in runs] if is_compared else []
+    compared = []
+    if spec.baselines:
+        send(PhaseBegun("comparing"))
+        clock.start("comparing")
+        compared = compare(
+            outcomes,
+            configs,
+            spec.baselines,
+            prepared,
+            table,
+            parts,
+            threads=spec.threads,
+            device=spec.device,
+            is_stopped=lambda: "stop" in orders,
+        )
+    del prepared
 
-    say(phase="exporting")
+    send(PhaseBegun("exporting"))
     clock.start("exporting")
     x_num, x_cat = features(table, schema)
     y = target(table, schema)
-    metadata = {"dataset_sha256": spec["dataset_sha256"]}
-    content = export(ensemble, x_num, x_cat, y, parts, metadata=metadata)
+
+    rows = Rows(schema.numeric, schema.categorical, x_num, x_cat, schema.datetime)
+    known = rows.take(parts["train"])
+    background = pack_background(known) if spec.keeps_rows else None
+    some = parts["train"][:1000]
+    take = Taken(x_num, x_cat, y, parts)
+    calibrate = calibrate_on(
+        *take("val"), own=take.find("calibration"), by=spec.calibrate_by
+    )
+    content = export(
+        ensemble,
+        x_num[some],
+        x_cat[some],
+        calibrate=calibrate,
+        metadata={
+            **_make_metadata(spec, background),
+            "reference": make_reference(
+                schema.numeric, schema.categorical, *take("train")[:2]
+            ),
+        },
+    )
+    pruning = None
+    if spec.members != "all":
+        from worker.prune import keep_members
+
+        content, pruning = keep_members(content, spec.members, take, calibrate)
     (folder / ONNX).write_bytes(content)
 
-    say(phase="evaluating")
+    send(PhaseBegun("evaluating"))
     clock.start("evaluating")
-    reports = evaluate(
-        Predictor(content),
+    by_seed = [
+        SeedOutcome(seed=each.seed, outcome=outcome)
+        for each, outcome in zip(configs, outcomes, strict=False)  # if compared
+    ]
+    predictor = Predictor(content)
+    evaluated = Run.of_file(
+        predictor,
         x_num,
         x_cat,
         y,
         parts,
         config=config,
-        history=[asdict(progress) for progress in ensemble.fit.history],
+        history=ensemble.fit.history,
+        n_parameters=ensemble.n_parameters,
+        training=ensemble.training,
+        seeds={"split": spec.split["seed"], "training": config.seed},
+        by_seed=by_seed,
+        baselines=compared,
+        warnings=spec.warnings,
+        pruning=pruning,
+        timings=clock.stop,
+        job_id=spec.job_id,
+        shows_rows=spec.keeps_rows,
     )
-    del x_num, x_cat, y
-    if baselines:
-        say(phase="comparing")
-        clock.start("comparing")
-        compared = compare(
-            outcomes,
-            configs,
-            baselines,
-            prepared,
-            table,
-            parts,
-            threads=spec["threads"],
-            device=spec["device"],
-            is_stopped=lambda: "stop" in orders,
-        )
-        reports["report"]["baselines"] = [asdict(each) for each in compared]
-    reports["report"] |= {
-        "n_parameters": ensemble.n_parameters,
-        "by_seed": [
-            {"seed": each.seed, "outcome": asdict(outcome)}
-            for each, outcome in zip(configs, outcomes, strict=False)  # if compared
-        ],
-        "training": {
-            "best_epoch": ensemble.fit.best_epoch,
-            "best_score": ensemble.fit.best_score,
-            "epochs": len(ensemble.fit.history),
-            "seconds": sum(fit.seconds for fit in ensemble.fits),
-            "stopped_early": any(fit.stopped_early for fit in ensemble.fits),
-        },
-        "timings": clock.stop(),
-        "seeds": {"split": spec["config"]["split"]["seed"], "training": config.seed},
-    }
+    evaluated = examine(
+        evaluated,
+        predictor.run,
+        rows.take(parts["test"]),
+        fit_naive(known, y[parts["train"]], schema.task, predictor.classes),
+        on_step=lambda done, total: send(Examined(done, total)),
+    )
+    reports = make_reports(evaluated).to_json()
     text = json.dumps(reports, allow_nan=False)
     (folder / REPORTS).write_text(text, encoding="utf-8")
 
 
-class Bench:
-    """A table that is read and prepared once, for cell after cell of a sweep."""
+def _load_networks(spec: Spec, folder: Path, prepared: "Prepared") -> "Iterator[Fit]":
+    """What the trials of a search trained."""
+    from lometab.train import Checkpoint
 
-    def __init__(self, spec: dict[str, Any], folder: Path) -> None:
+    places = {n: folder / NETWORKS / str(n) for n in spec.networks}
+    if not any(place.exists() for place in places.values()):
+        raise RuntimeError("the weights of all trials are gone; retry the search")
+    for number, place in places.items():
+        for path in sorted(place.iterdir()) if place.exists() else ():
+            checkpoint = Checkpoint.load(path)
+            fit = prepared.fit(checkpoint.config, resume=checkpoint)
+            yield replace(fit, trial=number)
+
+
+def _weigh(spec: Spec, table: "Table", schema: "Schema", parts: "Parts") -> Any:
+    """How much each row counts, if that is said."""
+    from lometab.weights import Weights, weigh_rows
+
+    by_class: Any = spec.class_weight
+    weights = Weights(column=spec.weight_column, by_class=by_class)
+    return weigh_rows(table, schema, weights, parts["train"])
+
+
+def _make_metadata(spec: Spec, background: dict[str, Any] | None) -> dict[str, Any]:
+    """What the file tells of its data: the hash, what was decided about it, how a CSV
+    is to be read, some rows."""
+    from lometab.table import Dialect
+
+    metadata: dict[str, Any] = {
+        "dataset_sha256": spec.dataset_sha256,
+        "warnings": spec.warnings,
+    }
+    if spec.reading.get("format") == "csv":
+        metadata["reading"] = Dialect.from_dict(spec.reading).to_dict()
+    if background is not None:
+        metadata["background"] = background
+    return metadata
+
+
+class Cells:
+    """Cell after cell of a sweep, on a table that is read and prepared once."""
+
+    def __init__(self, spec: Spec, folder: Path) -> None:
         import torch
 
-        from lometab.data import Schema
         from lometab.ensemble import prepare
-        from lometab.splits import Split, split_rows
-        from lometab.tables import ParquetTable
+        from lometab.table import ParquetTable, Schema, Split, split_rows
 
-        torch.set_num_threads(spec["threads"])
+        torch.set_num_threads(spec.threads)
         self.folder = folder
-        schema = Schema.from_dict(spec["schema"])
+        schema = Schema.from_dict(dict(spec.schema))
         self.table = ParquetTable(folder / DATA)
-        self.parts = split_rows(self.table, schema, Split(**spec["config"]["split"]))
-        self.prepared = prepare(self.table, schema, self.parts, ALL_PARTS)
+        self.parts = split_rows(self.table, schema, Split(**spec.split))
+        weight = _weigh(spec, self.table, schema, self.parts)
+        self.prepared = prepare(
+            self.table, schema, self.parts, ALL_PARTS, weight=weight
+        )
 
-    def run(
-        self, spec: dict[str, Any], say: Callable[..., None], orders: set[str]
-    ) -> None:
+    def run(self, spec: Spec, send: Send, orders: set[str]) -> None:
         """Train and measure; leave the outcome and the weights in the folder."""
         from lometab.baselines import check_installed, train_catboost
         from lometab.config import TrainConfig
-        from lometab.ensemble import Ensemble
-        from lometab.outcome import measure
-        from lometab.space import CATBOOST
+        from lometab.ensemble import Ensemble, answer_parts, measure
+        from lometab.evaluation import DRAWS, draw_scores
 
-        config = TrainConfig(**spec["config"]["hyperparameters"])
+        config = TrainConfig(**spec.hyperparameters)
         prepared = self.prepared
-        say(phase="training")
-        check_installed(spec["config"]["baselines"])  # of the winner of a search
-        if spec["config"].get("cell") == CATBOOST:
+        draws: list[float] = []
+        send(PhaseBegun("training"))
+        check_installed(spec.baselines)  # of the winner of a search
+        if spec.is_catboost:
             check_installed(["catboost"])
             outcome = train_catboost(
                 prepared.schema,
                 self.table,
                 self.parts,
                 config.seed,
-                spec["threads"],
+                spec.threads,
                 is_stopped=lambda: "stop" in orders,
             )
         else:
-            training = Training(spec, self.folder, say, orders)
+            training = Training(spec, self.folder, send, orders)
             (fit,) = training.fit_all(prepared, [config])
-            say(phase="evaluating")
+            send(PhaseBegun("evaluating"))
             ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
-            outcome = measure(prepared, ensemble)
+            answers = answer_parts(prepared, ensemble)
+            outcome = measure(prepared, ensemble, answers)
+            draws = draw_scores(prepared.targets["val"], answers["val"][0])
             training.save(self.folder / WEIGHTS)
-        text = json.dumps(asdict(outcome), allow_nan=False)
+        text = json.dumps({**asdict(outcome), DRAWS: draws}, allow_nan=False)
         (self.folder / OUTCOME).write_text(text, encoding="utf-8")
 
 
 class Training:
     """Fits one after the other, each with its seed, with checkpoints of all of them."""
 
-    def __init__(
-        self,
-        spec: dict[str, Any],
-        folder: Path,
-        say: Callable[..., None],
-        orders: set[str],
-    ) -> None:
-        self.spec, self.folder, self.say, self.orders = spec, folder, say, orders
+    def __init__(self, spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
+        self.spec, self.folder, self.send, self.orders = spec, folder, send, orders
         self.checkpoints: dict[str, Checkpoint] = {}
         """Of the seeds that have begun; those of the ones that ended are final."""
+        self.n_epochs = 0
+        """Done in this attempt."""
 
     def fit_all(
         self, prepared: "Prepared", configs: "Sequence[TrainConfig]"
     ) -> "list[Fit]":
-        from lometab.train import Checkpoint
-
         fits: list[Fit] = []
         for i, config in enumerate(configs):
             if fits and "stop" in self.orders:
                 break  # a member that has hardly been trained is none
-            name = f"seed-{config.seed}"
-            resume = None
-            if (self.folder / CHECKPOINT / name).exists():
-                resume = Checkpoint.load(self.folder / CHECKPOINT / name)
-                self.say(resumed={"epoch": resume.epoch})
-
-            def on_epoch(
-                progress: "Progress", i: int = i, config: "TrainConfig" = config
-            ) -> bool:
-                seed = i if len(configs) > 1 else None
-                eta = _guess_rest(progress, config) + (len(configs) - 1 - i) * (
-                    progress.seconds + _guess_rest(progress, config)
-                )
-                about = {"eta_seconds": round(eta, 1), "seed": seed}
-                self.say(progress={**asdict(progress), **about})
-                return "stop" in self.orders
-
-            def on_checkpoint(checkpoint: "Checkpoint", name: str = name) -> None:
-                self.checkpoints[name] = checkpoint
-                self._hand_out()
-
-            fit = prepared.fit(
-                config,
-                device=self.spec["device"],
-                on_epoch=on_epoch,
-                on_checkpoint=on_checkpoint,
-                checkpoint_seconds=self.spec["checkpoint_seconds"],
-                is_checkpoint_wanted=lambda: "leave" in self.orders,
-                resume=resume,
-            )
-            self.checkpoints[name] = fit.to_checkpoint(config)
+            fit = self._fit_or_start_afresh(prepared, configs, i)
+            self.checkpoints[_name(config)] = fit.to_checkpoint(config)
             fits.append(fit)
         return fits
+
+    def _fit_or_start_afresh(
+        self, prepared: "Prepared", configs: "Sequence[TrainConfig]", i: int
+    ) -> "Fit":
+        """Go on from the seed's checkpoint; if that cannot be, from nothing."""
+        from lometab.errors import TrainingCancelled
+
+        folder = self.folder / CHECKPOINT / _name(configs[i])
+        n_before = self.n_epochs
+        if folder.exists():
+            try:
+                return self._fit(prepared, configs, i, self._load(folder))
+            except TrainingCancelled:
+                raise
+            except Exception as error:
+                if failure_code(error) != "internal" or self.n_epochs > n_before:
+                    raise
+                traceback.print_exc()
+                shutil.rmtree(folder)
+                self.send(CheckpointUnusable(_message(error)))
+        return self._fit(prepared, configs, i, None)
+
+    def _load(self, folder: Path) -> "Checkpoint":
+        from lometab.train import Checkpoint
+
+        checkpoint = Checkpoint.load(folder)
+        self.send(Resumed(checkpoint.epoch))
+        return checkpoint
+
+    def _fit(
+        self,
+        prepared: "Prepared",
+        configs: "Sequence[TrainConfig]",
+        i: int,
+        resume: "Checkpoint | None",
+    ) -> "Fit":
+        config, n_after = configs[i], len(configs) - 1 - i
+        seed = i if len(configs) > 1 else None
+
+        def on_epoch(progress: "Progress") -> bool:
+            self.n_epochs += 1
+            rest = _guess_rest(progress, config)
+            eta = rest + n_after * (progress.seconds + rest)
+            about = {"eta_seconds": round(eta, 1), "seed": seed}
+            self.send(EpochDone({**asdict(progress), **about}))
+            return "stop" in self.orders
+
+        def on_checkpoint(checkpoint: "Checkpoint") -> None:
+            self.checkpoints[_name(config)] = checkpoint
+            self._hand_out()
+
+        return prepared.fit(
+            config,
+            device=self.spec.device,
+            on_epoch=on_epoch,
+            on_checkpoint=on_checkpoint,
+            checkpoint_seconds=self.spec.checkpoint_seconds,
+            is_checkpoint_wanted=lambda: "leave" in self.orders,
+            resume=resume,
+        )
 
     def save(self, folder: Path) -> None:
         for name, checkpoint in self.checkpoints.items():
@@ -312,9 +435,13 @@ class Training:
         epoch = sum(checkpoint.epoch for checkpoint in self.checkpoints.values())
         name = f"{CHECKPOINT}-{epoch}"
         self.save(self.folder / name)
-        self.say(checkpoint={"folder": name, "epoch": epoch})
+        self.send(CheckpointWritten(name, epoch))
         if "leave" in self.orders:
             raise TrainingCancelled
+
+
+def _name(config: "TrainConfig") -> str:
+    return f"seed-{config.seed}"
 
 
 def _guess_rest(progress: "Progress", config: "TrainConfig") -> float:
@@ -323,23 +450,6 @@ def _guess_rest(progress: "Progress", config: "TrainConfig") -> float:
     if config.patience is not None:
         end = min(end, progress.best_epoch + config.patience)
     return max(0.0, (end - progress.epoch) * progress.seconds / progress.epoch)
-
-
-class Clock:
-    """Seconds of each phase, from `preparing` on."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._phase, self._began = "preparing", time.perf_counter()
-
-    def start(self, phase: str) -> None:
-        now = time.perf_counter()
-        self.seconds[self._phase] = round(now - self._began, 3)
-        self._phase, self._began = phase, now
-
-    def stop(self) -> dict[str, float]:
-        self.start("")
-        return self.seconds
 
 
 def failure_code(error: BaseException) -> str:
@@ -354,6 +464,8 @@ def failure_code(error: BaseException) -> str:
         return "out_of_memory"
     if type(error).__name__ == "OutOfMemoryError":  # torch's, on a GPU
         return "out_of_memory"
+    if is_machine_fault(error):
+        return MACHINE_FAULT
     codes = {
         DataError: "bad_data",
         TrainingDiverged: "diverged",
@@ -368,7 +480,7 @@ def _message(error: BaseException) -> str:
 
     if isinstance(error, LoMETabError):
         return str(error)
-    return f"{type(error).__name__}: {str(error)[:500]}"
+    return describe(error)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ import io
 import pytest
 import sqlalchemy as sa
 
-from app import blobs
-from app.models import CHUNK_BYTES
+from app.storage import blobs
+from app.storage.tables import CHUNK_BYTES
+
+pytestmark = pytest.mark.both_databases
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])

@@ -1,16 +1,25 @@
 """The command: what it refuses and what it says."""
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
 
-def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(
+    *arguments: str, folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "app.cli", *arguments],
-        env={"LOMETAB_DATA_DIR": str(folder), "PATH": "/usr/bin:/bin"},
+        env={"LOMETAB_DATA_DIR": str(folder), "PATH": "/usr/bin:/bin", **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -47,13 +56,89 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert refused.returncode == 2
 
 
-def test_wrong_setting_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "app.cli", "migrate"],
-        env={"LOMETAB_DATA_DIR": str(tmp_path), "LOMETAB_PORT": "many"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "port" in done.stderr
+MISTAKES: list[tuple[dict[str, str], list[str], int, list[str]]] = [
+    ({"LOMETAB_PORT": "many"}, ["migrate"], 2, ["LOMETAB_PORT", "'many'"]),
+    ({"LOMETAB_PROT": "1"}, ["config"], 0, ["LOMETAB_PROT", "'LOMETAB_PORT'"]),
+    (
+        {"LOMETAB_DATABASE_URL": "postgresql+psycopg://u:geheim@127.0.0.1:1/db"},
+        ["keys", "list"],
+        3,
+        ["u:***@127.0.0.1:1/db cannot be reached", "is it running"],
+    ),
+    ({"LOMETAB_DATABASE_URL": "nonsense"}, ["migrate"], 2, ["LOMETAB_DATABASE_URL"]),
+    ({"LOMETAB_URL": "http://127.0.0.1:1"}, ["jobs"], 3, ["is the service running"]),
+    ({"LOMETAB_DATABASE_URL": "sqlite:///x"}, ["jobs"], 1, ["--url"]),
+    ({}, ["serve", "--port", "0", "--host", "no.such.invalid"], 2, ["no address"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "code", "words"),
+    MISTAKES,
+    ids=[" ".join([*each[0], *each[1]]) for each in MISTAKES],
+)
+def test_a_mistake_is_one_sentence(
+    tmp_path: Path,
+    environment: dict[str, str],
+    arguments: list[str],
+    code: int,
+    words: list[str],
+) -> None:
+    done = run(*arguments, folder=tmp_path, **environment)
+    assert done.returncode == code, done.stderr
+    told = " ".join(done.stderr.replace("│", " ").split())
+    for word in words:
+        assert word in told
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) < 8
+    assert "geheim" not in done.stdout + done.stderr
+
+
+def test_a_port_that_is_taken_gets_a_hint(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = run("serve", "--port", str(port), folder=tmp_path)
+    assert done.returncode == 3 and "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
+    secret = "postgresql+psycopg://u:geheim@host/db"
+    done = run("config", "--json", folder=tmp_path, LOMETAB_DATABASE_URL=secret)
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["LOMETAB_DATABASE_URL"]["value"] == "postgresql+psycopg://u:***@host/db"
+    assert rows["LOMETAB_DATABASE_URL"]["from"] == "environment"
+    assert rows["LOMETAB_PORT"] | {"meaning": ""} == {
+        "name": "LOMETAB_PORT",
+        "value": "8000",
+        "from": "default",
+        "meaning": "",
+    }
+
+
+def test_the_doctor_says_what_to_do(tmp_path: Path) -> None:
+    done = run("doctor", "--json", folder=tmp_path, LOMETAB_PROT="1")
+    lines = {line["name"]: line for line in json.loads(done.stdout)}
+    assert done.returncode == 1 and "LOMETAB_PORT" in lines["settings"]["text"]
+    assert lines["python"]["state"] == lines["device"]["state"] == "ok"
+    assert "lometab serve" in lines["database"]["text"]
+    assert run("doctor", folder=tmp_path).returncode == 0
+
+
+def test_the_data_directory_does_not_depend_on_the_folder(tmp_path: Path) -> None:
+    code = "from app.settings import find_data_dir as f; print(f())"
+    environment = {"XDG_DATA_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+    here, old = tmp_path / "here", tmp_path / "old"
+    here.mkdir()
+    (old / "lometab-data").mkdir(parents=True)
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for folder in (tmp_path, here, old)
+    ]
+    assert found == [*[str(tmp_path / "home" / "lometab")] * 2, "lometab-data"]

@@ -13,15 +13,16 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app import blobs, db
-from app.models import Dataset, Event, Job
-from app.rows import ParquetRows
-from lometab import cells
+from app.serving.rows import ParquetRows
+from app.settings import get_settings
+from app.storage import blobs, db
+from app.storage.tables import Dataset, Event, Job
 from lometab.predictor import Predictor
-from lometab.tables import read_csv
-from tests.app.test_jobs_routes import check_problem, post
-from tests.app.test_reports import TINY
+from lometab.table import read_categories, read_csv
+from tests.support.http import check_problem, post
+from tests.support.models import TINY
 from worker import train
+from worker.record import make_spec
 
 
 def upload(client: TestClient, content: str | bytes, **options: Any) -> dict[str, Any]:
@@ -51,6 +52,7 @@ def warnings_of(job: dict[str, Any]) -> list[str]:
         return [event.data["detail"] for event in events]
 
 
+@pytest.mark.both_databases
 def test_the_same_bytes_read_otherwise_are_another_dataset(client: TestClient) -> None:
     text = "a;b,c\n1;5,x\n2;5,y\n"
     first = upload(client, text)
@@ -75,6 +77,7 @@ def test_unknown_options_are_refused_by_name(client: TestClient) -> None:
     check_problem(response, 422, "did you mean 'delimiter'")
 
 
+@pytest.mark.both_databases
 def test_a_job_may_say_how_its_file_is_read(client: TestClient) -> None:
     text = "\n".join(["x|y", *(f"{i % 7}|{i / 3:.2f}" for i in range(60))])
     job = post(client, text, {"target": "y", "read_options": {"delimiter": "|"}}).json()
@@ -86,6 +89,7 @@ def test_a_job_may_say_how_its_file_is_read(client: TestClient) -> None:
     check_problem(client.post("/jobs", json=config), 422, "read_options")
 
 
+@pytest.mark.both_databases
 def test_rows_without_a_target(client: TestClient) -> None:
     rows = [f"{i % 7},{'' if i in (3, 9) else i % 2}" for i in range(60)]
     text = "\n".join(["x,y", *rows])
@@ -148,6 +152,7 @@ def test_what_can_work_is_queued(client: TestClient, rows: Any) -> None:
     assert response.status_code == 202, response.text
 
 
+@pytest.mark.both_databases
 def test_leaks_are_warned_of(client: TestClient) -> None:
     rows = [f"{i * 7 % 60},{i * 7 % 60 * 2.5},{i % 4}" for i in range(60)]
     job = post(client, "\n".join(["a,y,b", *rows]), {"target": "y"}).json()
@@ -155,6 +160,7 @@ def test_leaks_are_warned_of(client: TestClient) -> None:
     assert any("'a' alone tells the target" in each for each in warnings_of(job))
 
 
+@pytest.mark.both_databases
 def test_a_table_goes_all_the_way_as_it_was_written(
     client: TestClient, tmp_path: Path
 ) -> None:
@@ -178,6 +184,7 @@ def test_a_table_goes_all_the_way_as_it_was_written(
     assert written.tolist() == plain.tolist()
 
 
+@pytest.mark.both_databases
 def test_parquet_keeps_its_types(client: TestClient, tmp_path: Path) -> None:
     table = pa.table(
         {
@@ -223,22 +230,16 @@ def test_parquet_keeps_its_types(client: TestClient, tmp_path: Path) -> None:
 def test_typed_cells_mean_the_same_in_prediction(column: pa.Array) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"x": column}), file)
-    trained = cells.categories(read_csv(file.getvalue())["x"])
+    trained = read_categories(read_csv(file.getvalue())["x"])
     [(asked, _)] = ParquetRows(file.getvalue()).chunks(["x"], 10)
-    assert cells.categories(asked["x"]).tolist() == trained.tolist()
+    assert read_categories(asked["x"]).tolist() == trained.tolist()
 
 
 def train_here(job: dict[str, Any], folder: Path) -> Predictor:
     """The model that the training process makes of a job."""
     with db.reading() as session:
         row = session.get_one(Job, job["id"])
-    spec = {
-        "config": row.config,
-        "schema": row.schema,
-        "device": "cpu",
-        "threads": 1,
-        "checkpoint_seconds": 1e9,
-        "dataset_sha256": "0" * 64,
-    }
-    train.run(spec, folder, lambda **_: None, set())
+        dataset = session.get_one(Dataset, row.dataset_id)
+    spec = make_spec(row, dataset, get_settings())
+    train.run(spec, folder, lambda _: None, set())
     return Predictor((folder / train.ONNX).read_bytes())

@@ -3,12 +3,16 @@
 import subprocess
 import sys
 
-from tests.stacks import Stack
+import pytest
+
+from tests.support.stacks import Stack
+
+pytestmark = [pytest.mark.both_databases, pytest.mark.processes]
 
 ADD_200 = """
 import sys
 import sqlalchemy as sa
-from app.db import make_engine
+from app.storage.db import make_engine
 engine = make_engine(sys.argv[1])
 for _ in range(200):
     with engine.begin() as connection:

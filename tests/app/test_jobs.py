@@ -1,82 +1,17 @@
 """The job state machine, on both databases."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app import blobs, db, jobs
-from app.models import (
-    Blob,
-    Dataset,
-    Event,
-    Job,
-    Report,
-    TrainedModel,
-    new_id,
-    utc_now,
-)
+from app import jobs
+from app.storage import blobs
+from app.storage.tables import Blob, Event, Job, Report, TrainedModel, utc_now
+from tests.support.jobs import CLAIM, REPORTS, expire, hold, make_job, read
 
-REPORTS: dict[str, Any] = {
-    "diversity": {"k": 4},
-    "report": {"scores": {"test": {"ensemble": {"rmse": 0.5}}}},
-}
-CLAIM: dict[str, Any] = {"queue": "cpu", "owner": "me", "lease_seconds": 60}
-
-
-@pytest.fixture
-def session(database: sa.Connection) -> Iterator[Session]:
-    with db.writing() as session:
-        yield session
-
-
-def make_job(session: Session, **values: Any) -> Job:
-    sha256 = blobs.store_bytes("default", b"a table")
-    dataset = session.scalar(sa.select(Dataset))
-    if dataset is None:
-        dataset = Dataset(
-            id=new_id("ds"),
-            workspace_id="default",
-            sha256="0" * 64,
-            options_sha256="0" * 64,
-            table_sha256=sha256,
-            filename="t.csv",
-            size=8,
-            n_rows=1,
-            n_columns=2,
-            read_options={},
-            reading={},
-            profile={},
-        )
-        session.add(dataset)
-        session.flush()
-    job = Job(
-        id=new_id("job"),
-        workspace_id="default",
-        dataset_id=dataset.id,
-        schema={},
-        estimate={},
-        **{"kind": "train", "config": {}, "queue": "cpu", **values},
-    )
-    jobs.add(session, job)
-    session.commit()
-    return job
-
-
-def read(session: Session, job: Job) -> Job:
-    session.expire_all()
-    return session.get_one(Job, job.id)
-
-
-def expire(session: Session, job: Job) -> None:
-    past = utc_now() - timedelta(seconds=1)
-    session.execute(
-        sa.update(Job).where(Job.id == job.id).values(lease_expires_at=past)
-    )
-    session.commit()
+pytestmark = pytest.mark.both_databases
 
 
 def test_claim_takes_the_named_job_else_the_oldest(session: Session) -> None:
@@ -119,7 +54,7 @@ def test_a_zombie_cannot_write(session: Session) -> None:
     zombie, holder = claim_again(session, make_job(session))
     sha256 = blobs.store_bytes("default", b"model")
     result = {"onnx_sha256": sha256, "reports": REPORTS, "progress": {}}
-    assert not jobs.beat(session, zombie, 60)
+    assert not jobs.heartbeat(session, zombie, 60)
     assert not jobs.report_progress(session, zombie, "training", {"epoch": 9})
     assert not jobs.finish(session, zombie, **result)
     assert not jobs.fail(session, zombie, {"code": "internal", "detail": ""})
@@ -169,13 +104,13 @@ def test_a_living_lease_is_left_alone(session: Session) -> None:
     make_job(session)
     claimed = jobs.claim(session, **CLAIM)
     assert claimed is not None
-    assert jobs.beat(session, claimed, 60)
+    assert jobs.heartbeat(session, claimed, 60)
     assert jobs.requeue_stalled(session, max_attempts=3) == 0
 
 
-def test_workers_are_counted_while_they_beat(session: Session) -> None:
+def test_workers_are_counted_while_their_heartbeats_come(session: Session) -> None:
     for worker_id, queue in (("a", "cpu"), ("b", "cpu"), ("c", "gpu"), ("a", "cpu")):
-        jobs.beat_worker(
+        jobs.heartbeat_worker(
             session, worker_id=worker_id, queue=queue, workspace_id="default"
         )
     assert jobs.count_workers(session, "cpu", heard_within=60) == 2
@@ -186,7 +121,12 @@ def test_workers_are_counted_while_they_beat(session: Session) -> None:
 
 def test_wrong_states_are_impossible(session: Session) -> None:
     job = make_job(session)
-    for values in ({"status": "odd"}, {"status": "running"}, {"queue": "tpu"}):
+    for values in (
+        {"status": "odd"},
+        {"status": "running"},
+        {"queue": "tpu"},
+        {"role": "odd"},
+    ):
         with pytest.raises(sa.exc.IntegrityError):
             session.execute(sa.update(Job).where(Job.id == job.id).values(**values))
         session.rollback()
@@ -224,13 +164,6 @@ def types(session: Session, job: Job) -> list[str]:
     return [event.type for event in events]
 
 
-def hold(session: Session) -> Job:
-    job = jobs.claim(session, **CLAIM)
-    assert job is not None
-    session.expunge(job)
-    return job
-
-
 def finish(session: Session, job: Job) -> bool:
     sha256 = blobs.store_bytes("default", b"model")
     return jobs.finish(session, job, onnx_sha256=sha256, reports=REPORTS, progress={})
@@ -245,7 +178,7 @@ def test_cancel_in_every_state(session: Session) -> None:
     held = hold(session)
     assert jobs.cancel(session, job)
     assert read(session, job).status == "cancelling"
-    assert jobs.beat(session, held, 60) == "cancelling"
+    assert jobs.heartbeat(session, held, 60) == "cancelling"
     assert not jobs.cancel(session, job)
     assert not jobs.stop(session, job)
     assert not jobs.retry(session, job)
@@ -353,7 +286,7 @@ def test_checkpoints_of_failed_jobs_are_kept_for_a_while(session: Session) -> No
 def test_progress_and_its_events_are_one_write(session: Session) -> None:
     job = make_job(session)
     held = hold(session)
-    epochs: list[jobs.Happening] = [("epoch", {"epoch": i}) for i in (1, 2, 3)]
+    epochs: list[jobs.NewEvent] = [("epoch", {"epoch": i}) for i in (1, 2, 3)]
     assert jobs.report_progress(session, held, "training", {"epoch": 3}, epochs)
     assert types(session, job) == ["queued", "running", "epoch", "epoch", "epoch"]
     assert read(session, job).progress == {"epoch": 3}

@@ -1,35 +1,18 @@
 """Asking for a job, in process, on both databases."""
 
-import json
+from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app.uploads import MAX_FIELD_BYTES
+from app.datasets.uploads import MAX_FIELD_BYTES
+from tests.support.http import check_problem, post
+from tests.support.models import TINY, succeed, train_as_worker
 
 
-def post(
-    client: TestClient, content: str | bytes, config: dict[str, Any] | str
-) -> httpx.Response:
-    text = config if isinstance(config, str) else json.dumps(config)
-    return client.post(
-        "/jobs", files={"file": ("t.csv", content)}, data={"config": text}
-    )
-
-
-def check_problem(response: httpx.Response, status: int, *words: str) -> dict[str, Any]:
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    problem: dict[str, Any] = response.json()
-    assert problem["status"] == status
-    for word in words:
-        assert word in problem["detail"]
-    return problem
-
-
+@pytest.mark.both_databases
 def test_answer_shows_every_guess(client: TestClient, table_csv: str) -> None:
     response = post(client, table_csv, {"target": "label", "columns": {"y": "ignore"}})
     assert response.status_code == 202, response.text
@@ -48,12 +31,63 @@ def test_answer_shows_every_guess(client: TestClient, table_csv: str) -> None:
     assert again == job
 
 
+@pytest.mark.both_databases
 def test_what_was_decided_is_an_event(client: TestClient) -> None:
     lines = [f"{i},{i % 7},{i / 3}" for i in range(60)]
     job = post(client, "row,x,y\n" + "\n".join(lines), {"target": "y"}).json()
     events = client.get(f"/jobs/{job['id']}/events").json()["data"]
     assert [event["type"] for event in events] == ["queued", "warning"]
     assert "'row' is not used" in events[1]["data"]["detail"]
+    assert job["warnings"] == [events[1]["data"]["detail"]]
+    assert client.get(f"/jobs/{job['id']}").json()["warnings"] == job["warnings"]
+
+
+@pytest.mark.both_databases
+def test_warnings_go_with_the_report_and_the_model(
+    client: TestClient, tmp_path: Path
+) -> None:
+    lines = [f"{i},{i % 7},{i % 7 * 2}.5" for i in range(60)]
+    content = "row,x,y\n" + "\n".join(lines)
+    config = {"target": "y", "hyperparameters": {**TINY, "max_epochs": 1}}
+    job = post(client, content, config).json()
+    assert any("alone tells the target" in warning for warning in job["warnings"])
+    train_as_worker(tmp_path)
+    done = client.get(f"/jobs/{job['id']}").json()
+    assert done["status"] == "succeeded"
+    assert done["warnings"] == job["warnings"]
+    report = client.get(done["links"]["report"]).json()
+    assert report["warnings"] == job["warnings"]
+    model = client.get(done["links"]["model"]).json()
+    assert model["warnings"] == job["warnings"]
+
+
+@pytest.mark.both_databases
+def test_a_part_says_how_the_file_is_read(client: TestClient) -> None:
+    rows = [f"{i % 7},{'none' if i % 2 else 'some'},{i % 5}" for i in range(60)]
+    files: dict[str, Any] = {
+        "file": ("t.csv", "x,c,y\n" + "\n".join(rows)),
+        "config": (None, '{"target": "y"}'),
+        "read_options": (None, '{"not_missing": ["none"], "number_format": "1.234,5"}'),
+    }
+    answer = client.post("/jobs", files=files)
+    assert answer.status_code == 202, answer.text
+    dataset = client.get(f"/datasets/{answer.json()['dataset_id']}").json()
+    assert dataset["read_options"]["not_missing"] == ["none"]
+    assert dataset["read_options"]["number_format"] == "1.234,5"
+    files["config"] = (None, '{"target": "y", "read_options": {"not_missing": ["a"]}}')
+    check_problem(client.post("/jobs", files=files), 422, "send it once")
+    files.pop("read_options")
+    answer = client.post("/jobs", files=files)
+    assert answer.status_code == 202, answer.text  # an array in `config`
+    files["read_options"] = (None, '{"headers": true}')
+    files["config"] = (None, '{"target": "y"}')
+    check_problem(client.post("/jobs", files=files), 422, "did you mean 'header'?")
+    files.pop("read_options")
+    files["read_option"] = (None, "{}")
+    check_problem(client.post("/jobs", files=files), 422, "`read_options`")
+    files["target"] = files.pop("read_option")
+    check_problem(client.post("/jobs", files=files), 422, "no part 'target'")
+    check_problem(client.post("/datasets", files=files), 422, "no part")
 
 
 def test_preset_fills_what_was_not_chosen(client: TestClient, table_csv: str) -> None:
@@ -62,6 +96,7 @@ def test_preset_fills_what_was_not_chosen(client: TestClient, table_csv: str) ->
     assert (chosen["rank"], chosen["k"], chosen["max_epochs"]) == (2, 8, 60)
 
 
+@pytest.mark.both_databases
 def test_same_bytes_are_one_dataset(
     client: TestClient, table_csv: str, database: sa.Connection
 ) -> None:
@@ -72,6 +107,7 @@ def test_same_bytes_are_one_dataset(
     assert database.scalar(sa.text("SELECT count(*) FROM blobs")) == 1
 
 
+@pytest.mark.both_databases
 def test_device_decides_the_queue(
     client: TestClient, table_csv: str, database: sa.Connection
 ) -> None:
@@ -91,7 +127,7 @@ def test_device_decides_the_queue(
         ("Dear all,\nplease find the file attached.\n", {"target": "a"}, ["no column"]),
         ("Just some words\nand more words\n", {"target": "a"}, ["no column 'a'"]),
         (b"a,b\n\x00\x01\x02,2", {"target": "a"}, ["line 2", "no text file"]),
-        ("a,b\n1,2\n3\n", {"target": "a"}, ["line 3", "1 cell", "2"]),
+        ("a,b\n1,2\n3\n", {"target": "a"}, ["line 3", "1 field", "2"]),
         ('a,b\n"1,2\n', {"target": "a"}, ["line 2"]),
         ("a,b\n" + "1,2\n" * 30, {"target": "a"}, ["only one value"]),
         ("a,b\n1,2\n,3\n", {"target": "a"}, ["missing in 1 rows", "line 3"]),
@@ -115,6 +151,34 @@ def test_bad_files_get_a_sentence_that_helps(
         ("[]", ["object"], "/"),
         ({}, ["target: Field required"], "/target"),
         ({"target": "y", "tarmac": 1}, ["'tarmac'"], "/tarmac"),
+        ({"target": "y", "k": 4}, ["did you mean 'hyperparameters.k'?"], "/k"),
+        (
+            {"target": "y", "learning_rate": 0.1},
+            ["did you mean 'hyperparameters.lr'?"],
+            "/learning_rate",
+        ),
+        (
+            {"target": "y", "hyperparameters": {"learning_rate": 0.1}},
+            ["did you mean 'lr'?"],
+            "/hyperparameters/learning_rate",
+        ),
+        (
+            {"target": "y", "hyperparameters": {"n_estimators": 9}},
+            ["did you mean 'k'?"],
+            "/hyperparameters/n_estimators",
+        ),
+        (
+            {"target": "y", "hyperparameters": {"target": "y"}},
+            ["belongs at the top level"],
+            "/hyperparameters/target",
+        ),
+        ({"target": "y", "test_size": 0.1}, ["'split.test'"], "/test_size"),
+        ({"target": "y", "sep": ";"}, ["'read_options.delimiter'"], "/sep"),
+        (
+            {"target": "y", "read_options": {"sep": ";"}},
+            ["did you mean 'delimiter'?"],
+            "/read_options/sep",
+        ),
         (
             {"target": "y", "hyperparameters": {"sigma": 1}},
             ["did you mean 'sigma_init'"],
@@ -171,6 +235,7 @@ def test_limits(
     check_problem(post(client, table_csv, {"target": "y"}), 413, "1000 bytes")
 
 
+@pytest.mark.both_databases
 def test_reports_are_not_ready_before_the_end(
     client: TestClient, table_csv: str
 ) -> None:
@@ -182,6 +247,7 @@ def test_reports_are_not_ready_before_the_end(
         assert int(response.headers["retry-after"]) > 0
 
 
+@pytest.mark.both_databases
 def test_unknown_ids_and_routes_are_problems(client: TestClient) -> None:
     check_problem(client.get("/jobs/job_none"), 404, "job_none")
     check_problem(client.get("/jobs/job_none/diversity"), 404)
@@ -191,6 +257,7 @@ def test_unknown_ids_and_routes_are_problems(client: TestClient) -> None:
     check_problem(client.delete("/healthz"), 405)
 
 
+@pytest.mark.both_databases
 def test_health_and_openapi(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ready"}
@@ -203,6 +270,7 @@ def test_health_and_openapi(client: TestClient) -> None:
             assert operation["summary"], path
 
 
+@pytest.mark.both_databases
 def test_a_class_that_a_given_split_leaves_out_is_warned_of(client: TestClient) -> None:
     parts = ["train"] * 60 + ["val"] * 30 + ["test"] * 30
     labels = ["a", "b", "c"] * 20 + ["a", "b"] * 15 + ["a", "b", "c"] * 10
@@ -219,3 +287,39 @@ def test_a_class_that_a_given_split_leaves_out_is_warned_of(client: TestClient) 
     warnings = [e["data"]["detail"] for e in events if e["type"] == "warning"]
     assert "the part val has no row of the class 'c'" in warnings
     assert not any("the part test" in each for each in warnings)
+
+
+def test_rare_categories_share_an_input(client: TestClient) -> None:
+    """By default, by the number of rows; shown, and exact by 1."""
+    lines = [f"s{i * 7919 % 1000},{i % 5},{i / 3}" for i in range(2000)]
+    content = "surname,x,y\n" + "\n".join(lines)
+    job = post(client, content, {"target": "y"}).json()
+    assert job["config"]["min_frequency"] == 4
+    events = client.get(f"/jobs/{job['id']}/events").json()["data"]
+    warnings = [each["data"]["detail"] for each in events if each["type"] == "warning"]
+    assert any("1000 categories are each in fewer than 4 rows" in w for w in warnings)
+    exact = post(client, content, {"target": "y", "min_frequency": 1}).json()
+    assert exact["config"]["min_frequency"] == 1
+    few, many = (each["estimate"]["n_parameters"] for each in (job, exact))
+    assert many - few > 999 * 192
+    wrong = post(client, content, {"target": "y", "min_frequency": 0})
+    check_problem(wrong, 422, "min_frequency", "greater than or equal to 1")
+
+
+@pytest.mark.both_databases
+def test_a_jobs_id_is_told_from_a_models(client: TestClient) -> None:
+    done = succeed(client, "y")
+    asked = [
+        client.get(f"/models/{done['id']}"),
+        client.post(f"/models/{done['id']}/predict", json={"rows": [{"size": 1}]}),
+    ]
+    for answer in asked:
+        check_problem(answer, 404, f"whose model is '{done['model_id']}'")
+    check_problem(client.get("/models/job_000000000000"), 404, "`model_id`")
+
+
+def test_reports_are_called_by_their_names(client: TestClient, table_csv: str) -> None:
+    job = post(client, table_csv, {"target": "y"}).json()
+    for kind, name in [("report", "the report"), ("diversity", "the diversity report")]:
+        answer = client.get(f"/jobs/{job['id']}/{kind}")
+        check_problem(answer, 409, f"{name} is not ready")

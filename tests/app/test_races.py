@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app import blobs, db, jobs
-from app.models import Event, Job, Report, TrainedModel
-from tests.app.test_jobs import CLAIM, REPORTS, make_job
+from app import jobs
+from app.storage import blobs, db
+from app.storage.tables import Event, Job, Report, TrainedModel
+from tests.support.jobs import CLAIM, REPORTS, make_job
+
+pytestmark = pytest.mark.both_databases
 
 N_RACES = 200
 
@@ -34,15 +38,16 @@ def race(*moves: Callable[[], Any]) -> None:
 
 
 def with_session(move: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    with db.writing() as session:
+    with db.transaction() as session:
         return move(session, *args, **kwargs)
 
 
+@pytest.mark.slow
 def test_cancel_against_finish_and_stop(engine: sa.Engine) -> None:
     outcomes: Counter[str] = Counter()
     sha256 = blobs.store_bytes("default", b"model")
     for _ in range(N_RACES):
-        with db.writing() as session:
+        with db.transaction() as session:
             make_job(session)
             held = jobs.claim(session, **CLAIM)
             assert held is not None
@@ -85,7 +90,7 @@ def count(session: Session, table: Any, job_id: str) -> int:
 
 
 def test_many_claims_of_few_jobs(engine: sa.Engine) -> None:
-    with db.writing() as session:
+    with db.transaction() as session:
         for _ in range(30):
             make_job(session)
     claimed: list[str] = []

@@ -3,98 +3,32 @@
 import csv
 import io
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from pydantic import TypeAdapter
-from sqlalchemy.orm import Session
 
-from app import blobs, db, examples, jobs
-from app.main import app
-from app.models import Job
-from app.schemas import PredictResponse
-from lometab.reading import read_file
-from lometab.report import Calibration, Diversity, RunReport
-from tests.app.test_jobs_routes import check_problem, post
-from tests.conftest import make_csv
-from worker import train
+from app import jobs
+from app.api import examples
+from app.api.bodies.predict import PredictResponse
+from app.main import api
+from app.storage import db
+from lometab.evaluation import Calibration, Diversity, RunReport
+from tests.support.http import check_problem, post
+from tests.support.models import OTHER, ROWS, TABLE, TINY, finish, succeed
 
 TYPES: dict[str, TypeAdapter[Any]] = {
     "diversity": TypeAdapter(Diversity),
     "calibration": TypeAdapter(Calibration),
     "report": TypeAdapter(RunReport),
 }
-TINY = {
-    "k": 3,
-    "rank": 2,
-    "n_blocks": 1,
-    "d_block": 16,
-    "n_bins": 6,
-    "d_embedding": 4,
-    "max_epochs": 6,
-    "batch_size": 32,
-}
-TABLE = make_csv(400)
-ROWS = [*csv.DictReader(io.StringIO(TABLE))][:20]
-OTHER = {"y": "label", "label": "y"}
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("trained")
-
-
-@cache
-def trained(folder: Path, text: str) -> tuple[bytes, dict[str, Any]]:
-    """The file and the reports that the training process leaves for a job's spec."""
-    source = folder / "table.csv"
-    source.write_text(TABLE)
-    read_file(source, folder / train.DATA)
-    train.run(json.loads(text), folder, lambda **_: None, set())
-    reports = json.loads((folder / train.REPORTS).read_text())
-    return (folder / train.ONNX).read_bytes(), reports
-
-
-def succeed(client: TestClient, scratch: Path, target: str) -> dict[str, Any]:
-    """A job posted over HTTP and done as a worker does it."""
-    config = {"target": target, "columns": {OTHER[target]: "ignore"}}
-    answer = post(client, TABLE, {**config, "hyperparameters": TINY})
-    assert answer.status_code == 202, answer.text
-    with db.writing() as session:
-        claimed = jobs.claim(session, queue="cpu", owner="me", lease_seconds=60)
-        assert claimed is not None
-        finish(session, claimed, scratch)
-    job: dict[str, Any] = client.get(f"/jobs/{claimed.id}").json()
-    assert job["status"] == "succeeded"
-    return job
-
-
-def finish(session: Session, job: Job, scratch: Path) -> None:
-    spec = {
-        "config": job.config,
-        "schema": job.schema,
-        "device": "cpu",
-        "threads": 1,
-        "checkpoint_seconds": 1e9,
-        "dataset_sha256": "0" * 64,
-    }
-    content, reports = trained(scratch, json.dumps(spec))
-    sha256 = blobs.store_bytes(job.workspace_id, content)
-    named = {kind: {**body, "job_id": job.id} for kind, body in reports.items()}
-    progress = {"epoch": 6, "max_epochs": 6}
-    assert jobs.finish(
-        session, job, onnx_sha256=sha256, reports=named, progress=progress
-    )
 
 
 @pytest.mark.parametrize("target", OTHER)
-def test_reports_fit_their_types(
-    client: TestClient, scratch: Path, target: str
-) -> None:
-    job = succeed(client, scratch, target)
+@pytest.mark.both_databases
+def test_reports_fit_their_types(client: TestClient, target: str) -> None:
+    job = succeed(client, target)
     for kind, adapter in TYPES.items():
         response = client.get(job["links"][kind])
         assert response.status_code == 200
@@ -119,15 +53,15 @@ def test_reports_fit_their_types(
         assert calibration["calibrated"]["ece"] >= 0
 
 
-def test_baselines_stand_beside_the_model(client: TestClient, scratch: Path) -> None:
+def test_baselines_stand_beside_the_model(client: TestClient) -> None:
     names = ["tabm", "mlp", "tabm", "catboost"]
     config = {"target": "label", "columns": {"y": "ignore"}, "baselines": names}
     post(client, TABLE, {**config, "hyperparameters": TINY, "n_seeds": 2})
-    with db.writing() as session:
+    with db.transaction() as session:
         claimed = jobs.claim(session, queue="cpu", owner="me", lease_seconds=60)
         assert claimed is not None
         assert claimed.config["baselines"] == ["tabm", "mlp", "catboost"]
-        finish(session, claimed, scratch)
+        finish(session, claimed)
     body = client.get(f"/jobs/{claimed.id}/report").json()
     TYPES["report"].validate_python(body)
     own, *others = body["baselines"]
@@ -149,8 +83,9 @@ def test_baselines_stand_beside_the_model(client: TestClient, scratch: Path) -> 
 
 
 @pytest.mark.parametrize("target", OTHER)
-def test_reports_as_csv(client: TestClient, scratch: Path, target: str) -> None:
-    links = succeed(client, scratch, target)["links"]
+@pytest.mark.both_databases
+def test_reports_as_csv(client: TestClient, target: str) -> None:
+    links = succeed(client, target)["links"]
     response = client.get(f"{links['diversity']}?format=csv")
     assert response.headers["content-type"].startswith("text/csv")
     pairs = [*csv.DictReader(io.StringIO(response.text))]
@@ -172,8 +107,8 @@ def predict(client: TestClient, job: dict[str, Any], **settings: Any) -> Any:
     return client.post(f"/models/{job['model_id']}/predict", json=body)
 
 
-def test_calibrated_probabilities(client: TestClient, scratch: Path) -> None:
-    job = succeed(client, scratch, "label")
+def test_calibrated_probabilities(client: TestClient) -> None:
+    job = succeed(client, "label")
     calibration = client.get(job["links"]["calibration"]).json()
     raw = predict(client, job).json()
     TypeAdapter(PredictResponse).validate_python(raw)
@@ -189,10 +124,8 @@ def test_calibrated_probabilities(client: TestClient, scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("target", OTHER)
-def test_more_coverage_takes_more(
-    client: TestClient, scratch: Path, target: str
-) -> None:
-    job = succeed(client, scratch, target)
+def test_more_coverage_takes_more(client: TestClient, target: str) -> None:
+    job = succeed(client, target)
     sizes = []
     for coverage in (0.01, 0.5, 0.9, 0.95):
         answer = predict(client, job, coverage=coverage).json()
@@ -211,8 +144,8 @@ def test_more_coverage_takes_more(
         assert first["set"] == ["high", "low"]
 
 
-def test_coverage_out_of_bounds(client: TestClient, scratch: Path) -> None:
-    job = succeed(client, scratch, "y")
+def test_coverage_out_of_bounds(client: TestClient) -> None:
+    job = succeed(client, "y")
     for coverage in (0, 0.001, 0.905, 0.999, 1, 90, -0.5, "0.9", None):
         response = predict(client, job, coverage=coverage)
         problem = check_problem(response, 422, "coverage")
@@ -221,8 +154,8 @@ def test_coverage_out_of_bounds(client: TestClient, scratch: Path) -> None:
             assert "in whole hundredths from 0.01 to 0.99" in problem["detail"]
 
 
-def test_a_regression_has_no_temperature(client: TestClient, scratch: Path) -> None:
-    job = succeed(client, scratch, "y")
+def test_a_regression_has_no_temperature(client: TestClient) -> None:
+    job = succeed(client, "y")
     check_problem(predict(client, job, calibrated=True), 422, "answers with numbers")
     check_problem(predict(client, job, calibrated="yes"), 422, "calibrated")
 
@@ -240,7 +173,7 @@ def test_examples_fit_their_types() -> None:
 
 
 def test_openapi_shows_the_reports() -> None:
-    document = app.openapi()
+    document = api.openapi()
     schemas = document["components"]["schemas"]
     for kind in TYPES:
         answer = document["paths"][f"/jobs/{{job_id}}/{kind}"]["get"]["responses"]

@@ -8,10 +8,13 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app import db, idempotency
-from app.models import IdempotencyKey, Job, utc_now
-from tests.app.test_jobs_routes import check_problem, post
-from tests.conftest import make_csv
+from app.jobs import idempotency
+from app.storage import db
+from app.storage.tables import IdempotencyKey, Job, utc_now
+from tests.support.http import check_problem, post
+from tests.support.tables import make_csv
+
+pytestmark = pytest.mark.both_databases
 
 
 def test_lists_are_paged_newest_first(client: TestClient, table_csv: str) -> None:
@@ -31,7 +34,7 @@ def test_lists_are_paged_newest_first(client: TestClient, table_csv: str) -> Non
 def test_jobs_are_filtered(client: TestClient, table_csv: str) -> None:
     first = post(client, table_csv, {"target": "y"}).json()
     second = post(client, make_csv(50, seed=9), {"target": "y"}).json()
-    with db.writing() as session:
+    with db.transaction() as session:
         session.execute(
             sa.update(Job).where(Job.id == first["id"]).values(status="failed")
         )
@@ -76,7 +79,7 @@ def test_dataset_lives_while_it_is_used(
     problem = check_problem(client.delete(f"/datasets/{dataset['id']}"), 409)
     assert problem["code"] == "dataset_in_use"
     check_problem(client.delete(f"/jobs/{job['id']}"), 409, "queued")
-    with db.writing() as session:
+    with db.transaction() as session:
         session.execute(sa.update(Job).values(status="failed"))
         session.commit()
     assert client.delete(f"/jobs/{job['id']}").status_code == 204
@@ -132,7 +135,7 @@ def test_request_under_way(client: TestClient, table_csv: str) -> None:
     first = post_once(client, table_csv, {"target": "y"}).json()
 
     def set_key(**values: Any) -> None:
-        with db.writing() as session:
+        with db.transaction() as session:
             session.execute(sa.update(IdempotencyKey).values(response=None, **values))
             session.commit()
 
@@ -149,7 +152,7 @@ def test_request_under_way(client: TestClient, table_csv: str) -> None:
 
 def test_keys_are_kept_for_a_day(client: TestClient, table_csv: str) -> None:
     first = post_once(client, table_csv, {"target": "y"}).json()
-    with db.writing() as session:
+    with db.transaction() as session:
         old = utc_now() - idempotency.KEPT - timedelta(minutes=1)
         session.execute(
             sa.update(IdempotencyKey).values(created_at=old, locked_until=old)

@@ -9,13 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lometab.comparison import compare_cells, delta_percent, rank_methods
 from lometab.config import TrainConfig
-from lometab.data import features, infer_schema, target
-from lometab.ensemble import answer, prepare
+from lometab.ensemble import answer, measure, prepare
 from lometab.errors import ConfigError
-from lometab.metrics import ece, mean_over_pairs, pairwise_disagreement, pairwise_kl
-from lometab.outcome import Measures, Outcome, measure
+from lometab.evaluation import (
+    Outcome,
+    compare_cells,
+    delta_percent,
+    difference_error,
+    draw_scores,
+    rank_methods,
+)
+from lometab.evaluation.metrics import (
+    accuracy,
+    ece,
+    mean_over_pairs,
+    pairwise_disagreement,
+    pairwise_kl,
+    rmse,
+)
 from lometab.space import (
     PAPER_GRID,
     PAPER_SPACE,
@@ -26,28 +38,10 @@ from lometab.space import (
     count_cells,
     expand_grid,
 )
-from lometab.splits import Split, split_rows
+from lometab.table import Split, features, infer_schema, split_rows, target
+from tests.support.outcomes import outcome
 
 BASE = TrainConfig()
-
-
-def outcome(
-    score: float,
-    ece: float | None = 0.1,
-    diversity: float | None = 0.01,
-    metric: Any = "accuracy",
-) -> Outcome:
-    part = Measures(score=score, ece=ece, diversity=diversity, disagreement=None)
-    return Outcome(
-        metric=metric,
-        val=part,
-        test=part,
-        k=2,
-        n_parameters=10,
-        best_epoch=1,
-        epochs=2,
-        seconds=1.0,
-    )
 
 
 # Comparison
@@ -81,18 +75,100 @@ NUMBERS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8))
 def test_pareto_is_what_nobody_beats(points: list[tuple[float, float, float]]) -> None:
-    runs = [[outcome(*point)] for point in points]
+    runs = [[with_measures(outcome(s, e), nll=n)] for s, e, n in points]
     compared = compare_cells([{} for _ in points], runs)
     expected = []
-    for i, (score, error, diversity) in enumerate(points):
+    for i, (score, error, loss) in enumerate(points):
         is_beaten = False
-        for s, e, d in points:
-            if s >= score and e <= error and d >= diversity:
-                is_beaten |= s > score or e < error or d > diversity
+        for s, e, n in points:
+            if s >= score and e <= error and n <= loss:
+                is_beaten |= s > score or e < error or n < loss
         if not is_beaten:
             expected.append(i)
     assert compared.pareto == expected
     assert compared.best_score == max(range(len(points)), key=lambda i: points[i][0])
+
+
+def with_measures(run: Outcome, **measures: float) -> Outcome:
+    return replace(run, val=replace(run.val, **measures))
+
+
+def test_diversity_is_no_good_by_itself() -> None:
+    runs = [[outcome(0.8, 0.1, 0.01)], [outcome(0.7, 0.2, 5.0)]]
+    assert compare_cells([{}, {}], runs).pareto == [0]
+    # Of regression, what counts beside the score is whether the spread tells errors.
+    good = with_measures(outcome(2.0, None, 0.1, "rmse"), error_auroc=0.8)
+    poor = with_measures(outcome(1.0, None, 0.9, "rmse"), error_auroc=0.6)
+    assert compare_cells([{}, {}], [[good], [poor]]).pareto == [0, 1]
+    same = with_measures(outcome(2.0, None, 0.9, "rmse"), error_auroc=0.6)
+    assert compare_cells([{}, {}], [[same], [poor]]).pareto == [1]
+
+
+# Noise
+
+
+def answers(rng: np.random.Generator, share: float, n: int = 400) -> np.ndarray:
+    """Answers of which about this share is right, if every label is 0."""
+    p = np.where(rng.random(n) < share, 0.9, 0.1)
+    return np.stack([p, 1 - p], axis=1)
+
+
+def test_draws_are_scores_of_the_same_rows() -> None:
+    rng = np.random.default_rng(0)
+    y, p = np.zeros(400, int), answers(rng, 0.8)
+    draws = draw_scores(y, p)
+    assert draws == draw_scores(y, p) and len(draws) == 100
+    score = accuracy(y, p)
+    assert np.mean(draws) == pytest.approx(score, abs=0.01)
+    assert np.std(draws) == pytest.approx((score * (1 - score) / 400) ** 0.5, rel=0.3)
+    # A run that is right wherever the other is, and on three more rows: surely better.
+    better = p.copy()
+    better[np.flatnonzero(p[:, 0] < 0.5)[:3]] = [0.9, 0.1]
+    error = difference_error([draw_scores(y, better)], [draws])
+    assert error is not None and error == pytest.approx(3**0.5 / 400, rel=0.3)
+    assert error < np.std(draws) / 4
+    y = rng.normal(size=300)
+    draws = draw_scores(y, np.zeros(300))
+    assert np.mean(draws) == pytest.approx(rmse(y, np.zeros(300)), rel=0.02)
+
+
+def test_seeds_that_differ_are_noise_too() -> None:
+    rows = [[0.5, 0.5, 0.5, 0.5] * 25, [0.7] * 100]
+    assert difference_error([rows[0]], [[0.4] * 100]) == pytest.approx(0, abs=1e-9)
+    error = difference_error(rows, [[0.4] * 100, [0.4] * 100])
+    assert error == pytest.approx(0.1 / 2**0.5, rel=0.2)
+    assert difference_error([[]], [[0.4] * 100]) is None  # of an older version
+    assert difference_error([], [[0.4] * 100]) is None
+
+
+def test_a_simple_cell_as_good_as_the_best_is_recommended() -> None:
+    rng = np.random.default_rng(0)
+    y = np.zeros(400, int)
+    base = answers(rng, 0.8)
+    lucky = base.copy()
+    flipped = rng.permutation(400)[:40]
+    lucky[flipped] = lucky[flipped][:, ::-1]  # better here, worse there
+    poor = answers(rng, 0.6)
+    cells = [base, lucky, poor]
+    if accuracy(y, lucky) < accuracy(y, base):
+        cells = [lucky, base, poor]
+    runs = [[outcome(accuracy(y, p))] for p in cells]
+    runs[1] = [replace(runs[1][0], n_parameters=1000)]
+    draws = [[draw_scores(y, p)] for p in cells]
+    compared = compare_cells([{}, {}, {}], runs, draws=draws)
+    assert compared.best_score == 1
+    behind = [cell.behind for cell in compared.cells]
+    assert behind[1] is not None and (behind[1].score, behind[1].standard_error) == (
+        0,
+        0,
+    )
+    assert 2 not in compared.tied and 1 in compared.tied
+    assert behind[0] is not None
+    is_tied = behind[0].score <= behind[0].standard_error
+    assert (0 in compared.tied) == is_tied
+    assert compared.recommended == (0 if is_tied else 1)
+    plain = compare_cells([{}, {}, {}], runs)  # runs of a version without draws
+    assert (plain.tied, plain.recommended, plain.cells[0].behind) == ([], 1, None)
 
 
 def test_where_members_collapse_is_named() -> None:
@@ -184,7 +260,7 @@ def test_cells_are_there_once_and_as_many_as_wanted() -> None:
     ("grid", "words"),
     [
         ({"rnak": [1]}, "did you mean rank"),
-        ({"seed": [1, 2]}, "how many `seeds`"),
+        ({"seed": [1, 2]}, "set `seeds`"),
         ({"rank": []}, "no value for rank"),
         ({"rank": [0]}, "rank must be at least 1"),
         ({"variant": ["catboost"]}, "variant must be one of"),

@@ -26,6 +26,7 @@ def test_the_default_preset_is_what_the_defaults_say() -> None:
 def test_the_paper_preset_gives_each_member_its_own_batches() -> None:
     paper = from_preset("paper")
     assert (paper.k, paper.rank, paper.share_batches) == (32, 16, False)
+    assert (paper.ema, paper.stop_on, paper.mask_init) == (0, "score", "column")
     assert (paper.batch_size, paper.max_epochs, paper.patience) == (256, 300, 16)
 
 

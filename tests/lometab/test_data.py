@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from lometab.data import Schema, features, infer_schema, target
 from lometab.errors import DataError
+from lometab.table import Schema, features, infer_schema, target
 
 
 def make_table() -> dict[str, list[object]]:
@@ -31,8 +31,8 @@ def test_kinds_are_decided_by_the_whole_column() -> None:
     assert {n: why.split(" (")[0] for n, why in schema.ignored.items()} == {
         "row": "it looks like an identifier",
         "customer_id": "it looks like an identifier",
-        "empty": "every cell is missing",
-        "same": "every cell is the same",
+        "empty": "every value is missing",
+        "same": "every value is the same",
         "note": "it looks like free text",
     }
     table = make_table()

@@ -2,8 +2,9 @@
 
 import json
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -11,17 +12,36 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from lometab import evaluation, report
 from lometab.config import TrainConfig
+from lometab.evaluation import (
+    Answer,
+    Calibrator,
+    Run,
+    diversity_report,
+    find_regime,
+    head,
+    metrics,
+    report,
+)
+from lometab.evaluation import make_reports as make_typed_reports
 
 Array = NDArray[Any]
 CONFIG = TrainConfig(k=3)
-HISTORY = [{"epoch": 1, "diversity": 0.1}, {"epoch": 2, "diversity": None}]
+HISTORY = [
+    SimpleNamespace(
+        epoch=epoch,
+        train_loss=0.5,
+        val_score=0.8,
+        member_score=0.7,
+        diversity=diversity,
+    )
+    for epoch, diversity in ((1, 0.1), (2, None))
+]
 SIZES = {"train": 200, "val": 150, "test": 120}
 TASKS = {"regression": 0, "binary": 2, "multiclass": 3}
 
 
-def make_answers(task: str, k: int = 3) -> tuple[dict[str, Array], evaluation.Answers]:
+def make_answers(task: str, k: int = 3) -> tuple[dict[str, Array], dict[str, Answer]]:
     """Targets and answers of members that know something and are too sure of it."""
     rng = np.random.default_rng(7)
     targets: dict[str, Array] = {}
@@ -44,10 +64,10 @@ def make_answers(task: str, k: int = 3) -> tuple[dict[str, Array], evaluation.An
     return targets, answers
 
 
-def slow_conformity(y: Array, mean: Array) -> list[float]:
+def slow_conformity(y: Array, mean: Array) -> Array:
     if mean.ndim == 1:
-        return [abs(t - float(m)) for t, m in zip(y, mean, strict=True)]
-    return [1 - float(p[t]) for t, p in zip(y, mean, strict=True)]
+        return np.array([abs(t - float(m)) for t, m in zip(y, mean, strict=True)])
+    return np.array([1 - float(p[t]) for t, p in zip(y, mean, strict=True)])
 
 
 @cache
@@ -55,22 +75,23 @@ def make_reports(
     task: str, k: int = 3, temperature: float | None = None
 ) -> dict[str, Any]:
     targets, answers = make_answers(task, k)
-    return evaluation.describe(
-        task,
-        targets,
-        answers,
+    conformity = slow_conformity(targets["val"], answers["val"][0])
+    run = Run(
+        task=task,
+        targets=targets,
+        answers=answers,
         train_variance=float(np.var(targets["train"])),
-        conformity=slow_conformity(targets["val"], answers["val"][0]),
+        calibrator=Calibrator(conformity=conformity, temperature=temperature),
         config=CONFIG,
         history=HISTORY,
-        temperature=temperature,
     )
+    return make_typed_reports(run).to_json()
 
 
 def adapter(kind: str, task: str) -> TypeAdapter[Any]:
     is_regression = task == "regression"
     types = {
-        "diversity": get_args(report.Diversity)[is_regression],
+        "diversity": get_args(diversity_report.Diversity)[is_regression],
         "calibration": get_args(report.Calibration)[is_regression],
         "report": report.RunReport,
     }
@@ -99,7 +120,8 @@ def test_json_has_the_fields_of_the_types(task: str, k: int) -> None:
 
 
 def test_every_type_of_a_report_is_frozen() -> None:
-    types = [each for each in vars(report).values() if is_dataclass(each)]
+    modules = (report, diversity_report, head)
+    types = [e for module in modules for e in vars(module).values() if is_dataclass(e)]
     assert len(types) > 15
     for each in types:
         assert each.__dataclass_params__.frozen  # type: ignore[union-attr]
@@ -107,8 +129,8 @@ def test_every_type_of_a_report_is_frozen() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_null(value: float) -> None:
-    pairs = report.Pairs(mean=value, matrix=[[0.0, value]])
-    assert evaluation._plain({"a": (pairs, value)}) == {
+    pairs = diversity_report.Pairs(mean=value, matrix=[[0.0, value]])
+    assert report._to_json({"a": (pairs, value)}) == {
         "a": [{"mean": None, "matrix": [[0.0, None]]}, None]
     }
 
@@ -160,9 +182,8 @@ def test_one_member_has_no_diversity() -> None:
     [(0.0, "collapsed"), (0.004, "low"), (0.05, "active"), (5.0, "excessive")],
 )
 def test_regimes(measure: float, regime: str) -> None:
-    found, advice = evaluation.advise(measure, CONFIG)
-    assert found == regime
-    assert "sigma_init" in advice
+    assert find_regime(measure) == regime
+    assert find_regime(None) is None
 
 
 # Calibration
@@ -171,7 +192,7 @@ def test_regimes(measure: float, regime: str) -> None:
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_calibration_of_classes(task: str) -> None:
     targets, answers = make_answers(task)
-    temperature = evaluation.metrics.fit_temperature(targets["val"], answers["val"][0])
+    temperature = metrics.fit_temperature(targets["val"], answers["val"][0])
     assert temperature > 1.2  # they were made too sure
     calibration = make_reports(task, 3, temperature)["calibration"]
     assert calibration["n_bins"] == len(calibration["bins"]) == 15
@@ -226,6 +247,73 @@ def test_conformal_sets_and_intervals() -> None:
                 assert each["relative_width"] == pytest.approx(relative)
 
 
+def make_run(task: str, **more: Any) -> Run:
+    """Calibrated as a model is."""
+    targets, answers = make_answers(task, 3)
+    return Run(
+        task=task,
+        targets=targets,
+        answers=answers,
+        train_variance=float(np.var(targets["train"])),
+        calibrator=Calibrator.fit(targets["val"], *answers["val"]),
+        config=CONFIG,
+        **more,
+    )
+
+
+def test_both_kinds_of_intervals_are_reported() -> None:
+    body = make_typed_reports(make_run("regression")).to_json()["calibration"]
+    choice = body["interval_choice"]
+    own, other = body["conformal_intervals"], body["other_intervals"]
+    assert {own[0]["method"], other[0]["method"]} == {"constant", "scaled"}
+    assert choice["method"] == own[0]["method"]
+    assert body["calibrated_on"] == {"part": "val", "n_rows": 150}
+    # The members' spread is noise here: nothing is gained by following it.
+    assert choice["relative_width_val"] > 0.95
+    assert "one width" in choice["sentence"]
+    for each in (*own, *other):
+        assert each["measured"] == pytest.approx(
+            each["coverage"], abs=3.5 * each["standard_error"]
+        )
+
+
+def test_both_kinds_of_sets_are_reported_by_class() -> None:
+    body = make_typed_reports(make_run("multiclass")).to_json()["calibration"]
+    y = make_answers("multiclass")[0]["test"]
+    for each in (*body["conformal_sets"], *body["other_sets"]):
+        shares = [np.mean(y == c) for c in range(3)]
+        assert each["measured"] == pytest.approx(np.dot(each["by_class"], shares))
+    assert {each["method"] for each in body["conformal_sets"]} == {"aps"}
+    assert {each["empty_share"] for each in body["conformal_sets"]} == {0.0}
+    least = body["other_sets"][0]
+    assert (least["method"], least["coverage"]) == ("lac", 0.5)
+    assert least["empty_share"] > 0
+
+
+def test_groups_are_reported() -> None:
+    targets, answers = make_answers("binary")
+    groups = {part: y.astype(str) for part, y in targets.items()}
+    calibrator = Calibrator.fit(
+        targets["val"], *answers["val"], groups=groups["val"], by="y"
+    )
+    run = Run(
+        task="binary",
+        targets=targets,
+        answers=answers,
+        train_variance=1.0,
+        calibrator=calibrator,
+        config=CONFIG,
+        groups=groups,
+        is_by_class=True,
+        classes=["no", "yes"],
+    )
+    found = make_typed_reports(run).to_json()["calibration"]["groups"]
+    assert [each["group"] for each in found] == ["no", "yes"]
+    assert sum(each["n_rows"] for each in found) == SIZES["test"]
+    for each in found:
+        assert each["measured"] == pytest.approx(0.9, abs=0.15)
+
+
 def test_sharpness_is_the_width_at_nine_tenths() -> None:
     calibration = make_reports("regression")["calibration"]
     assert (
@@ -237,14 +325,15 @@ def test_sharpness_is_the_width_at_nine_tenths() -> None:
 
 def test_too_few_validation_rows_have_no_width() -> None:
     targets, answers = make_answers("regression")
-    reports = evaluation.describe(
-        "regression",
-        {"test": targets["test"]},
-        {"test": answers["test"]},
+    run = Run(
+        task="regression",
+        targets={"test": targets["test"]},
+        answers={"test": answers["test"]},
         train_variance=0.0,
-        conformity=[1.0, 2.0, 3.0],
+        calibrator=Calibrator(conformity=np.array([1.0, 2.0, 3.0])),
         config=CONFIG,
     )
+    reports = make_typed_reports(run).to_json()
     half, *others = reports["calibration"]["conformal_intervals"]
     assert half["mean_width"] == pytest.approx(4.0)
     assert half["relative_width"] is None
@@ -252,6 +341,102 @@ def test_too_few_validation_rows_have_no_width() -> None:
         assert (each["measured"], each["mean_width"]) == (1.0, None)
     assert reports["calibration"]["sharpness"] is None
     json.dumps(reports, allow_nan=False)
+
+
+# What averaging is worth
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_averaging_is_the_ambiguity_over_the_members_error(task: str) -> None:
+    reports = make_typed_reports(make_run(task)).to_json()
+    averaging, parts = reports["diversity"]["averaging"], reports["report"]
+    terms = parts["decomposition"]
+    removed = averaging["removed"]
+    expected = terms["ambiguity"] / terms["member_error"]
+    assert removed["value"] == pytest.approx(expected, rel=1e-5)
+    assert removed["lower"] < removed["value"] < removed["upper"]
+    assert averaging["mean_member_error"] == pytest.approx(terms["member_error"])
+    best = averaging["best_member"]
+    name = "rmse" if task == "regression" else "brier"
+    on_val = parts["scores"]["val"]["members"][name]
+    assert best == int(np.argmin(on_val))
+    value = parts["scores"]["test"]["members"][name][best]
+    value = value**2 if task == "regression" else value
+    assert averaging["best_member_error"] == pytest.approx(value, rel=1e-5)
+    gain = 1 - terms["ensemble_error"] / value
+    assert averaging["against_best"]["value"] == pytest.approx(gain, rel=1e-4)
+    assert "averaging removes" in reports["diversity"]["advice"]
+
+
+def test_the_bootstrap_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """Errors of members with a known share of them that averaging removes."""
+    rng = np.random.default_rng(0)
+    n_inside = 0
+    for _ in range(60):
+        y = rng.normal(size=200)
+        common, own = rng.normal(size=(200, 1)), rng.normal(size=(200, 4))
+        errors = metrics.row_errors(y, y[:, None] + common + own)
+        found = metrics.share_removed(errors.ensemble, errors.members.mean(axis=1))
+        assert found is not None
+        n_inside += found.lower <= (3 / 4) / 2 <= found.upper
+    assert 51 <= n_inside  # 57 expected; fewer than 51 is a chance of 1 %
+
+
+def test_members_that_are_nearly_the_same_are_named() -> None:
+    run = make_run("regression")
+    answers = {}
+    for part, (_, members) in run.answers.items():
+        twin = members[:, :1] + 1e-3 * members[:, 1:2]
+        together = np.concatenate([members, twin], axis=1)
+        answers[part] = together.mean(axis=1), together
+    body = make_typed_reports(replace(run, answers=answers)).to_json()["diversity"]
+    (pair,) = body["averaging"]["close_pairs"]
+    assert (pair["first"], pair["second"]) == (0, 3)
+    assert pair["difference"] < 0.1
+    assert "members 0 and 3 are nearly the same" in body["advice"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_quality_against_the_number_of_members(task: str) -> None:
+    body = make_typed_reports(make_run(task)).to_json()
+    curve, scores = body["diversity"]["member_curve"], body["report"]["scores"]
+    name = "rmse" if task == "regression" else "nll"
+    assert sorted(curve["order"]) == [0, 1, 2]
+    assert [point["n"] for point in curve["points"]] == [1, 2, 3]
+    best = min(scores["val"]["members"][name])
+    assert curve["points"][0]["val"] == pytest.approx(best, rel=1e-5)
+    for part in ("val", "test"):
+        all_ = scores[part]["ensemble"][name]
+        assert curve["points"][2][part] == pytest.approx(all_, rel=1e-4)
+    losses = [point["val"] for point in curve["points"]]
+    assert curve["best"] == int(np.argmin(losses)) + 1
+    assert losses[curve["enough"] - 1] <= losses[-1] * (1 + 1e-9)
+
+
+# Rows not to trust
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_abstaining_does(task: str) -> None:
+    run = make_run(task)
+    found = make_typed_reports(run).to_json()["report"]["selective"]
+    y, (mean, _) = run.targets["test"], run.answers["test"]
+    first = found["points"][0]
+    name = "rmse" if task == "regression" else "accuracy"
+    score = make_typed_reports(run).to_json()["report"]["scores"]["test"]["ensemble"]
+    whole = score[name] if task == "regression" else 1 - score[name]
+    assert first["remaining_error"] == pytest.approx(whole)
+    assert (first["abstained"], first["caught"]) == (0.0, 0.0)
+    for point in found["points"]:
+        assert point["abstained"] == pytest.approx(point["abstain"], abs=0.16)
+    if task == "multiclass":
+        half = found["points"][-1]
+        doubts = metrics.predictive_entropy(run.answers["val"][0])
+        kept = metrics.predictive_entropy(mean) <= np.quantile(doubts, 0.5)
+        wrong = metrics.is_wrong(y, mean)
+        assert half["remaining_error"] == pytest.approx(wrong[kept].mean())
+        assert half["caught"] == pytest.approx(wrong[~kept].sum() / wrong.sum())
+        assert half["caught"] > 0.5
 
 
 # Scores
@@ -262,13 +447,18 @@ def test_scores_of_every_part() -> None:
         scores = make_reports(task)["report"]["scores"]
         assert {part: each["n_rows"] for part, each in scores.items()} == SIZES
         for each in scores.values():
-            assert each["members"].keys() == each["ensemble"].keys()
+            more = {"balanced_accuracy", "f1", "lift"}
+            more |= {"auroc"} if task == "multiclass" else set()
+            assert each["members"].keys() == each["ensemble"].keys() - more
             assert all(len(values) == 3 for values in each["members"].values())
     assert {*make_reports("binary")["report"]["scores"]["val"]["ensemble"]} == {
         "accuracy",
         "nll",
         "brier",
         "auroc",
+        "balanced_accuracy",
+        "f1",
+        "lift",
     }
 
 
@@ -310,7 +500,7 @@ def test_risk_coverage_and_error_detection(task: str) -> None:
     risks = np.cumsum(losses[order]) / np.arange(1, 121)
     body = make_reports(task)["report"]
     curve = body["risk_coverage"]
-    assert curve["uncertainty"] == ("std" if task == "regression" else "entropy")
+    assert curve["uncertainty"] == ("member_std" if task == "regression" else "entropy")
     assert curve["area"] == pytest.approx(risks.mean())
     assert len(curve["coverage"]) == len(curve["risk"]) == 101
     assert (curve["coverage"][0], curve["coverage"][-1]) == (1 / 120, 1.0)
@@ -327,7 +517,7 @@ def test_risk_coverage_and_error_detection(task: str) -> None:
     assert main["auroc"] == pytest.approx(np.mean(pairs))
     assert main["aurc"] == pytest.approx(curve["area"])
     others = {"confidence", "mutual_information", "disagreement"}
-    assert by_name.keys() - {"std", "entropy"} == (
+    assert by_name.keys() - {"member_std", "entropy"} == (
         set() if task == "regression" else others
     )
 
@@ -355,16 +545,47 @@ def test_confusion() -> None:
 
 def test_classes_bear_their_labels() -> None:
     targets, answers = make_answers("binary")
-    reports = evaluation.describe(
-        "binary",
-        {"test": targets["test"]},
-        {"test": answers["test"]},
+    run = Run(
+        task="binary",
+        targets={"test": targets["test"]},
+        answers={"test": answers["test"]},
         train_variance=1.0,
-        conformity=[0.5],
+        calibrator=Calibrator(conformity=np.array([0.5])),
         config=CONFIG,
         classes=["no", "yes"],
     )
+    reports = make_typed_reports(run).to_json()
     assert reports["report"]["confusion"]["classes"] == ["no", "yes"]
+
+
+def test_reports_are_complete_when_they_are_made() -> None:
+    targets, answers = make_answers("binary")
+    moments: list[str] = []
+    run = Run(
+        task="binary",
+        targets={"test": targets["test"]},
+        answers={"test": answers["test"]},
+        train_variance=1.0,
+        calibrator=Calibrator(conformity=np.array([0.5])),
+        config=CONFIG,
+        n_parameters=7,
+        training=report.Training(
+            best_epoch=1, best_score=0.5, epochs=2, seconds=3.0, stopped_early=False
+        ),
+        seeds={"split": 1, "training": 2},
+        timings=lambda: moments.append("asked") or {"evaluating": 0.5},
+        job_id="job_1",
+    )
+    reports = make_typed_reports(run)
+    assert isinstance(reports.report, report.RunReport)
+    for body in (reports.diversity, reports.calibration, reports.report):
+        assert isinstance(body, head.Head)
+        assert body.job_id == "job_1"
+    assert moments == ["asked"]
+    assert reports.report.timings == {"evaluating": 0.5}
+    assert reports.report.seeds == {"split": 1, "training": 2}
+    state = reports.to_json()["report"]
+    assert (state["n_parameters"], state["training"]["epochs"]) == (7, 2)
 
 
 def test_versions() -> None:

@@ -1,14 +1,10 @@
 """The exported file answers as torch does, stays small, and tells what it is."""
 
-import gzip
 import json
-import subprocess
-import venv
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -21,84 +17,19 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import lometab
-from lometab import export, metrics
-from lometab.config import TrainConfig, from_preset
-from lometab.data import Schema, features, infer_schema
-from lometab.ensemble import Ensemble, train_ensemble
+from lometab import export
+from lometab.config import TrainConfig
 from lometab.errors import ExportMismatch
-from lometab.export import check_onnx, to_onnx
-from lometab.nn import LoMETab, compute_bins
+from lometab.evaluation import metrics
+from lometab.export import to_onnx
+from lometab.graph import Graph
+from lometab.parity import check_onnx
 from lometab.predictor import Predictor
-from lometab.preprocessing import PERIODS, Feature, Preprocessor
-from lometab.tables import read_csv
-from lometab.train import Fit
-
-SMALL = TrainConfig(k=3, rank=2, n_blocks=2, d_block=16, n_bins=6, d_embedding=4)
-INPUTS = ["numeric", "categorical", "mixed", "datetime", "missing"]
-
-
-def make_rows(
-    rng: np.random.Generator, n: int, inputs: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Raw rows; the last numeric column holds moments if `inputs` is datetime."""
-    columns = [
-        rng.normal(size=n),
-        1e6 + rng.lognormal(sigma=2, size=n),
-        rng.integers(0, 2, size=n).astype(float),
-        rng.uniform(1.6e9, 1.7e9, size=n).round(),
-    ]
-    x_num = np.stack(columns, axis=1)[:, : 4 if inputs == "datetime" else 3]
-    texts = [rng.choice(["red", "green", "3"], n), rng.choice([*"abcdefgh"], n)]
-    x_cat = np.stack(texts, axis=1).astype(object)
-    if inputs == "missing":
-        x_num[rng.random(x_num.shape) < 0.2] = np.nan
-        x_cat[rng.random(n) < 0.2, 0] = ""
-    if inputs == "numeric":
-        x_cat = x_cat[:, :0]
-    if inputs == "categorical":
-        x_num = x_num[:, :0]
-    return x_num, x_cat
-
-
-def make_ensemble(
-    x_num: np.ndarray,
-    x_cat: np.ndarray,
-    *,
-    n_classes: int | None = None,
-    datetime: tuple[int, ...] = (),
-    config: TrainConfig = SMALL,
-    y_mean: float = 5.0,
-) -> Ensemble:
-    """An ensemble with fitted preprocessing and random weights; None: regression."""
-    task = {None: "regression", 2: "binary"}.get(n_classes, "multiclass")
-    y = y_mean + 3 * np.arange(len(x_num)) / len(x_num)
-    preprocessor = Preprocessor().fit(x_num, x_cat, y, task=task, datetime=datetime)
-    scores, _ = preprocessor.transform(x_num, x_cat)
-    model = LoMETab(
-        bins=compute_bins(torch.from_numpy(scores), config.n_bins),
-        cardinalities=preprocessor.cardinalities_,
-        d_out=1 if n_classes in (None, 2) else n_classes,
-        config=config,
-    ).eval()
-    for parameter in model.parameters():  # some of them start at zero, or at one
-        torch.nn.init.normal_(parameter, std=0.5)
-    schema = Schema(
-        target="y",
-        task=task,
-        classes=tuple(range(n_classes)) if n_classes else None,
-        numeric=tuple(f"n{i}" for i in range(x_num.shape[1])),
-        categorical=tuple(f"c{i}" for i in range(x_cat.shape[1])),
-        datetime=tuple(f"n{i}" for i in datetime),
-    )
-    fit = Fit(
-        model=model,
-        history=[],
-        best_epoch=1,
-        best_score=0.0,
-        stopped_early=False,
-        seconds=0.0,
-    )
-    return Ensemble(schema, preprocessor, config, fit)
+from lometab.table import (
+    PERIODS,
+    Feature,
+)
+from tests.support.networks import INPUTS, SMALL, make_ensemble, make_rows
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +45,7 @@ def test_members_of_several_seeds_are_one_file(n_classes: int | None) -> None:
     x_num, x_cat = make_rows(np.random.default_rng(0), 50, "missing")
     one = make_ensemble(x_num, x_cat, n_classes=n_classes)
     two = make_ensemble(x_num, x_cat, n_classes=n_classes)
-    both = replace(one, other_seeds=(two.fit,))
+    both = replace(one, others=(two.fit,))
     content = to_onnx(both)
     check_onnx(both, content, x_num, x_cat)
     mean, members = Predictor(content).run(x_num, x_cat)
@@ -139,6 +70,31 @@ def test_the_file_answers_as_torch(inputs: str, n_classes: int | None) -> None:
         datetime=(3,) if inputs == "datetime" else (),
     )
     assert check_onnx(ensemble, to_onnx(ensemble), x_num, x_cat) < 1e-5
+
+
+@pytest.mark.parametrize("min_frequency", [80, 1000])
+def test_rare_categories_are_one_in_the_file_too(min_frequency: int) -> None:
+    x_num, x_cat = make_rows(np.random.default_rng(0), 600, "missing")
+    ensemble = make_ensemble(x_num, x_cat, min_frequency=min_frequency)
+    n_rare = {
+        name: n
+        for name, n in zip(["c0", "c1"], ensemble.preprocessor.n_rare_, strict=True)
+    }
+    assert n_rare["c1"] > 1
+    content = to_onnx(ensemble)
+    assert check_onnx(ensemble, content, x_num, x_cat) < 1e-5
+    predictor = Predictor(content)
+    assert predictor.metadata["min_frequency"] == min_frequency
+    assert predictor.metadata["rare"] == {n: c for n, c in n_rare.items() if c}
+    # No rare category's text is in the file, and all answer as one never seen.
+    rare = sorted({*x_cat[:, 1]} - {*predictor.metadata["levels"]["c1"]})
+    assert len(rare) == n_rare["c1"]
+    rows = [
+        {"n0": 0, "n1": 1, "n2": 1, "c0": "red", "c1": text} for text in [*rare, "?"]
+    ]
+    answer = predictor.predict(rows)
+    assert len(np.unique(answer.mean)) == 1
+    assert any("rarely or not at all" in warning for warning in answer.warnings)
 
 
 @pytest.mark.parametrize("variant", ["additive", "tabm", "deep-ensemble", "mlp"])
@@ -169,6 +125,7 @@ def random_column(rng: np.random.Generator, n: int) -> np.ndarray:
     rank=st.integers(1, 4),
     share_missing=st.sampled_from([0.0, 0.3]),
     with_moment=st.booleans(),
+    min_frequency=st.sampled_from([1, 48, 1000]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_any_schema_answers_as_torch(
@@ -179,6 +136,7 @@ def test_any_schema_answers_as_torch(
     rank: int,
     share_missing: float,
     with_moment: bool,
+    min_frequency: int,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -199,6 +157,7 @@ def test_any_schema_answers_as_torch(
         x_cat[:200],
         n_classes=n_classes,
         datetime=(n_num - 1,) if n_num and with_moment else (),
+        min_frequency=min_frequency,
         config=replace(SMALL, k=k, rank=rank),
     )
     # Rows the ensemble has not seen, with missing cells and texts it does not know.
@@ -271,7 +230,7 @@ def run_graph(
     build: Callable[[Any, str], str], x: np.ndarray, name: str = "numeric"
 ) -> np.ndarray:
     """What the nodes added by `build` make of x, in double."""
-    graph = export._Graph()
+    graph = Graph()
     result = build(graph, name)
     proto = helper.make_model(
         helper.make_graph(
@@ -367,8 +326,8 @@ def test_onnx_runtime_folds_the_adapters_when_it_loads(
     onnxruntime.InferenceSession(content, options)
     graph = onnx.load(tmp_path / "optimized.onnx").graph
     operators = Counter(node.op_type for node in graph.node)
-    # The embedding, three blocks, the head.
-    assert sum(n for name, n in operators.items() if "Mat" in name) == 5
+    # The embedding, three blocks, the head; and of novelty the numbers and the texts.
+    assert sum(n for name, n in operators.items() if "Mat" in name) == 7
     # Each weight is one constant by now, and so are the slopes of the quantiles.
     shapes = {tuple(each.dims) for each in graph.initializer}
     k, d_block = config.k, config.d_block
@@ -390,6 +349,7 @@ def test_the_inputs_are_those_the_data_has() -> None:
         assert [(o.name, o.shape, o.type) for o in session.get_outputs()] == [
             ("mean", ["N", 2], "tensor(float)"),
             ("members", ["N", 3, 2], "tensor(float)"),
+            ("novelty", ["N", 3], "tensor(float)"),
         ]
 
 
@@ -414,6 +374,8 @@ def test_the_metadata_tells_what_the_file_is() -> None:
     levels = {"c0": ["", "3", "green", "red"], "c1": [*"abcdefgh"]}
     assert len(metadata.pop("checksum")) == 64
     assert "lower case" in metadata.pop("spelling")
+    assert metadata.pop("members") == [{"network": 0, "member": i} for i in range(3)]
+    assert metadata.pop("networks") == [{"trial": None, "config": asdict(SMALL)}]
     ranges = metadata.pop("ranges")
     for column, name in enumerate(schema.numeric):
         ends = [np.nanmin(x_num[:, column]), np.nanmax(x_num[:, column])]
@@ -433,9 +395,12 @@ def test_the_metadata_tells_what_the_file_is() -> None:
         "datetime": [],
         "categories": {"c0": 4, "c1": 8},
         "levels": levels,
+        "min_frequency": 1,
+        "rare": {},
         "ignored": {"id": "why"},
         "missing": list(schema.missing),
         "formats": {},
+        "missing_in": {},
         "folded_bytes": folded,
         "library": {
             "lometab": lometab.__version__,
@@ -457,15 +422,26 @@ def test_metadata_of_the_caller_is_checked() -> None:
 
 
 @pytest.mark.parametrize("n_classes", [None, 2, 3])
-def test_the_served_file_is_calibrated(n_classes: int | None) -> None:
+def test_the_served_file_is_calibrated(
+    n_classes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     x_num, x_cat = make_rows(rng, 600, "mixed")
     ensemble = make_ensemble(x_num, x_cat, n_classes=n_classes)
     y = rng.integers(n_classes or 9, size=600)
     parts = {"train": np.arange(400), "val": np.arange(400, 600)}
+    val = parts["val"]
+    built = []
+    build = export._build
+    monkeypatch.setattr(export, "_build", lambda e: built.append(e) or build(e))
     content = export.export(
-        ensemble, x_num, x_cat, y, parts, metadata={"dataset_sha256": "ab"}
+        ensemble,
+        x_num,
+        x_cat,
+        calibrate=export.calibrate_on(x_num[val], x_cat[val], y[val]),
+        metadata={"dataset_sha256": "ab"},
     )
+    assert len(built) == 1  # the metadata come into a file that is finished
     served = Predictor(content)
     assert served.metadata["dataset_sha256"] == "ab"
     assert served.metadata["training"]["config"]["k"] == 3
@@ -486,19 +462,6 @@ def test_the_served_file_is_calibrated(n_classes: int | None) -> None:
 # The round trip
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-TARGETS = {
-    "adult.csv.gz": "income",
-    "bank_marketing.csv.gz": "y",
-    "california.csv.gz": "MedHouseVal",
-    "churn.csv": "Exited",
-    "diamonds.csv.gz": "price",
-    "phoneme.csv": "Class",
-    "titanic.csv": "Survived",
-    "wine_quality.csv": "quality",
-}
-
-
 def documented_reader() -> str:
     page = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()
     return page.partition("```python\n")[2].partition("```")[0]
@@ -508,64 +471,3 @@ def test_the_documented_reader_is_short() -> None:
     lines = [line for line in documented_reader().splitlines() if line]
     assert lines[0].startswith("import")
     assert len(lines) <= 20
-
-
-@pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with onnxruntime and numpy, and nothing else."""
-    home = tmp_path_factory.mktemp("bare")
-    venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages = subprocess.check_output([python, "-c", code], text=True).strip()
-    for module in (np, onnxruntime):
-        source = Path(module.__file__).parent
-        for folder in (source, source.with_name(f"{source.name}.libs")):
-            if folder.exists():
-                (Path(packages) / folder.name).symlink_to(folder)
-    done = subprocess.run([python, "-c", "import torch"], capture_output=True)
-    assert done.returncode != 0
-    return python
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TARGETS)
-def test_raw_text_is_answered_elsewhere_as_by_torch(
-    name: str, bare_python: Path, tmp_path: Path
-) -> None:
-    if not (SHARED / name).exists():
-        pytest.skip(f"the shared data set {name} is not here")
-    raw = (SHARED / name).read_bytes()
-    raw = gzip.decompress(raw) if name.endswith(".gz") else raw
-    table = read_csv(raw)
-    schema = infer_schema(table, target=TARGETS[name])
-    n = len(table[schema.target])
-    rows = np.random.default_rng(0).permutation(n)
-    train, val, test = np.split(rows, [n // 2, n * 3 // 4])
-    parts = {"train": train, "val": val, "test": test}
-    config = from_preset("fast", max_epochs=2, batch_size=1024)
-    ensemble = train_ensemble(table, schema, parts, config)
-    x_num, x_cat = features(table, schema)
-    content = to_onnx(ensemble)
-    check_onnx(ensemble, content, x_num[train], x_cat[train])
-
-    lines = raw.decode().splitlines()
-    chosen = [lines[0], *(lines[1 + i] for i in test)]
-    (tmp_path / "model.onnx").write_bytes(content)
-    (tmp_path / "rows.csv").write_text("\n".join(chosen), encoding="utf-8")
-    program = documented_reader() + dedent(
-        """
-        import onnxruntime
-        session = onnxruntime.InferenceSession("model.onnx")
-        inputs = read_inputs("rows.csv", session)
-        mean, members = session.run(["mean", "members"], inputs)
-        np.savez("answer.npz", mean=mean, members=members)
-        """
-    )
-    subprocess.run([bare_python, "-I", "-c", program], cwd=tmp_path, check=True)
-    answer = np.load(tmp_path / "answer.npz")
-
-    exact, rounded = export._references(ensemble, x_num[test], x_cat[test])
-    unit = ensemble.preprocessor.y_std_
-    error = export._distance((answer["mean"], answer["members"]), exact) / unit
-    assert error <= max(1e-5, 10 * export._distance(rounded, exact) / unit)

@@ -14,9 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from sklearn.metrics import brier_score_loss, log_loss
+from sklearn.metrics import (
+    brier_score_loss,
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
-from lometab import metrics
+from lometab.evaluation import metrics
+from lometab.evaluation.metrics.scores import roc_auc
 
 Array = NDArray[Any]
 Classified = tuple[Array, Array]
@@ -177,7 +185,7 @@ def test_pairwise_difference(example: tuple[Array, Array]) -> None:
 def test_pairwise_difference_far_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     members = np.array([[1e9, 1e9 + 2.0], [-1e9, 2.0 - 1e9], [0.0, 2.0]])
     assert metrics.pairwise_difference(members)[0, 1] == 4
-    monkeypatch.setattr(metrics, "_PRODUCT_SIZE", 4)  # a row at a time
+    monkeypatch.setattr(metrics.diversity, "_PRODUCT_SIZE", 4)  # a row at a time
     assert metrics.pairwise_difference(members)[0, 1] == 4
 
 
@@ -663,8 +671,8 @@ def test_chunks_do_not_show(
     members = random_members(101, 3, 4)
     whole = metric(members)
     for size in (1, 50):
-        monkeypatch.setattr(metrics, "_CHUNK_SIZE", size)
-        monkeypatch.setattr(metrics, "_PRODUCT_SIZE", size)
+        monkeypatch.setattr(metrics.arrays, "_CHUNK_SIZE", size)
+        monkeypatch.setattr(metrics.diversity, "_PRODUCT_SIZE", size)
         np.testing.assert_allclose(metric(members), whole, rtol=1e-12)
 
 
@@ -771,7 +779,33 @@ def test_errors_say_what_was_needed_and_what_came(
         call()
 
 
+@some_examples
+@given(regressed())
+def test_errors_are_those_of_scikit_learn(values: tuple[Array, Array]) -> None:
+    y, members = values
+    mean = members[:, 0].astype(np.float64)
+    assert metrics.rmse(y, mean) == close(root_mean_squared_error(y, mean))
+    assert metrics.mae(y, mean) == close(mean_absolute_error(y, mean))
+    expected = r2_score(y, mean) if np.ptp(y) > 0 else None
+    assert metrics.r2(y, mean) == close(expected)
+
+
+@some_examples
+@given(st.lists(st.tuples(st.booleans(), few_numbers), min_size=2, max_size=30))
+def test_area_under_the_curve_is_that_of_scikit_learn(
+    rows: list[tuple[bool, float]],
+) -> None:
+    positive, score = (np.array(each) for each in zip(*rows, strict=True))
+    both = positive.any() and not positive.all()
+    expected = roc_auc_score(positive, score) if both else None
+    assert roc_auc(positive, score) == close(expected)
+
+
+@pytest.mark.processes
 def test_importing_is_cheap() -> None:
     heavy = "{'torch', 'sklearn', 'scipy'}"
-    code = f"import lometab.metrics, sys; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = (
+        "import lometab.evaluation.metrics, sys; "
+        f"sys.exit(bool({heavy} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

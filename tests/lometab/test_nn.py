@@ -2,6 +2,7 @@
 
 import doctest
 import math
+import warnings
 
 import pytest
 import rtdl_num_embeddings
@@ -13,18 +14,20 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lometab.nn
-from lometab.config import ModelConfig
+from lometab import kernels
+from lometab.config import ModelConfig, from_preset
+from lometab.embedding import PiecewiseLinearEmbedding, compute_bins
 from lometab.nn import (
     AdditiveLinear,
     BatchEnsembleLinear,
     LoMETab,
     LoMETabLinear,
     MemberLinear,
-    compute_bins,
     from_batch_ensemble,
     hidden_layer,
     relu_dropout,
 )
+from tests.support.networks import make_model, random_rows
 
 VARIANTS = ["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
 
@@ -45,32 +48,6 @@ def make_layer(name: str, d_in: int = 6, d_out: int = 5, k: int = 3) -> nn.Modul
         nn.init.normal_(layer.bias)
         return layer
     return MemberLinear(d_in, d_out, k=k)
-
-
-def make_model(
-    variant: str,
-    *,
-    n_numeric: int = 3,
-    cardinalities: tuple[int, ...] = (2, 4),
-    d_out: int = 2,
-    **options: object,
-) -> LoMETab:
-    options = {"k": 4, "rank": 2, "n_blocks": 3, "d_block": 8, "d_embedding": 5} | (
-        options
-    )
-    x_num = torch.randn(200, n_numeric)
-    return LoMETab(
-        bins=compute_bins(x_num, 7),
-        cardinalities=cardinalities,
-        d_out=d_out,
-        config=ModelConfig(variant=variant, **options),
-    )
-
-
-def random_rows(n: int, model: LoMETab) -> tuple[Tensor, Tensor]:
-    codes = [torch.randint(c, (n, 1)) for c in model.cardinalities]
-    x_cat = torch.cat(codes, dim=1) if codes else torch.empty(n, 0, dtype=torch.long)
-    return torch.randn(n, len(model.bins)), x_cat
 
 
 # The layers
@@ -295,7 +272,8 @@ def test_number_of_parameters(variant) -> None:
     k, rank = model.config.k, 2
     assert k == (1 if variant == "mlp" else 4)
     d_in, d_block, d_out = 3 * 5 + 2 + 4, 8, 2
-    expected = 3 * (7 * 5 + 2 * 5) + k * (d_block + 1) * d_out
+    n_embeddings = k if variant == "deep-ensemble" else 1
+    expected = n_embeddings * 3 * (7 * 5 + 2 * 5) + k * (d_block + 1) * d_out
     for d in (d_in, d_block, d_block):
         if variant in ("mlp", "deep-ensemble"):
             expected += k * d * d_block
@@ -380,7 +358,8 @@ def test_either_kind_of_feature_may_be_absent(
     variant, n_numeric, cardinalities
 ) -> None:
     model = make_model(variant, n_numeric=n_numeric, cardinalities=cardinalities).eval()
-    assert (model.embedding is None) == (n_numeric == 0)
+    embedded = model.embeddings if variant == "deep-ensemble" else model.embedding
+    assert bool(embedded) == (n_numeric > 0)
     x_num, x_cat = random_rows(9, model)
     outputs = model(x_num, x_cat)
     as_none = [x if x.shape[1] else None for x in (x_num, x_cat)]
@@ -455,8 +434,8 @@ def plain_hidden_layer(layer: LoMETabLinear, x: Tensor, is_kept: Tensor) -> Tens
 def test_gradient_of_a_hidden_layer_is_that_of_the_formula(
     p, is_shared, k, cached, monkeypatch
 ) -> None:
-    monkeypatch.setattr(lometab.nn, "_CACHED", cached)  # how many members at a time
-    lometab.nn._random_words.cache_clear()
+    monkeypatch.setattr(kernels, "_CACHED", cached)  # how many members at a time
+    kernels._random_words.cache_clear()
     layer = LoMETabLinear(6, 5, k=k, rank=2, sigma_init=1.0).double()
     nn.init.normal_(layer.bias)
     x = torch.randn(7, 6) if is_shared else torch.randn(7, k, 6)
@@ -477,7 +456,7 @@ def test_gradient_of_a_hidden_layer_is_that_of_the_formula(
     ):
         assert actual.shape == wanted.shape
         torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
-    lometab.nn._random_words.cache_clear()
+    kernels._random_words.cache_clear()
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25])
@@ -505,13 +484,13 @@ def test_gradcheck_of_the_member_layer(d_out, is_shared) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_training_on_a_cpu_computes_what_other_devices_do(variant, monkeypatch) -> None:
+def test_training_on_a_cpu_computes_what_other_devices_do(variant) -> None:
     model = make_model(variant, dropout=0.0)
     rows = random_rows(9, model)
     ours = model(*rows)
     grads = torch.autograd.grad(ours.square().sum(), [*model.parameters()])
-    monkeypatch.setattr(lometab.nn, "_is_for_cpu", lambda x: False)
-    plain = model(*rows)
+    with kernels.use_kernels(False):
+        plain = model(*rows)
     torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
     expected = torch.autograd.grad(plain.square().sum(), [*model.parameters()])
     for actual, wanted in zip(grads, expected, strict=True):
@@ -588,7 +567,7 @@ def test_embedding_in_one_product_is_that_of_the_authors_package(n_bins) -> None
         nn.init.normal_(embedding.linear.weight)
         rows = 3 * torch.randn(50, len(columns))  # beyond the first and the last edge
         expected = embedding(rows).flatten(1)
-        actual = lometab.nn._embed(embedding, rows)
+        actual = kernels.embed(embedding, rows)
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
         grad = torch.randn_like(expected)
         parameters = [*embedding.parameters()]
@@ -598,6 +577,39 @@ def test_embedding_in_one_product_is_that_of_the_authors_package(n_bins) -> None
             strict=True,
         ):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+# The embedding
+
+
+@pytest.mark.parametrize("n_edges", [(5, 2, 9), (2, 2), (3,)])
+def test_the_embedding_is_that_of_the_authors_package(n_edges) -> None:
+    bins = [torch.rand(n).sort().values for n in n_edges]
+    with warnings.catch_warnings(action="ignore"):  # of features with a single bin
+        theirs = rtdl_num_embeddings.PiecewiseLinearEmbeddings(
+            bins, 4, activation=False, version="B"
+        ).double()
+    nn.init.normal_(theirs.linear.weight)
+    ours = PiecewiseLinearEmbedding(bins, 4).double()
+    ours.load_state_dict(theirs.state_dict(), strict=False)
+    x = torch.randn(200, len(bins), dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x))
+    assert {name for name, _ in ours.named_parameters()} == {
+        name for name, _ in theirs.named_parameters()
+    }
+
+
+def test_the_embedding_starts_linear() -> None:
+    embedding = PiecewiseLinearEmbedding([torch.linspace(0, 1, 9)], 64)
+    assert not embedding.linear.weight.any()
+    for parameter in embedding.linear0.parameters():
+        assert 0.1 < parameter.abs().max() <= 64**-0.5
+
+
+@pytest.mark.parametrize("edges", [[0.0], [0.0, 0.0, 1.0], [1.0, 0.0]])
+def test_edges_must_ascend(edges) -> None:
+    with pytest.raises(ValueError, match="feature 1 has"):
+        PiecewiseLinearEmbedding([torch.tensor([0.0, 1.0]), torch.tensor(edges)], 4)
 
 
 # Bins
@@ -633,7 +645,7 @@ def test_fewer_rows_give_fewer_bins() -> None:
 
 
 def test_bins_of_more_rows_than_quantile_takes(monkeypatch) -> None:
-    monkeypatch.setattr(lometab.nn, "_MAX_QUANTILE_ROWS", 100)
+    monkeypatch.setattr("lometab.embedding._MAX_QUANTILE_ROWS", 100)
     (edges,) = compute_bins(torch.arange(1000.0)[:, None], 4)
     assert edges.tolist() == pytest.approx([0, 250, 500, 750, 1000], abs=11)
 
@@ -710,3 +722,9 @@ def test_examples_in_the_docstrings_run() -> None:
     result = doctest.testmod(lometab.nn)
     assert result.attempted > 10
     assert result.failed == 0
+
+
+def test_the_paper_preset_is_the_network_of_its_california() -> None:
+    bins = [torch.linspace(0, 1, 129) for _ in range(8)]
+    model = LoMETab(bins=bins, cardinalities=[], d_out=1, config=from_preset("paper"))
+    assert round(model.n_parameters / 1e6, 2) == 1.02

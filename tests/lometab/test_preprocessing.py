@@ -1,16 +1,27 @@
 """The fitted preprocessing against its definition."""
 
 import json
+from collections import Counter
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.preprocessing import QuantileTransformer
 
-from lometab.preprocessing import PERIODS, Preprocessor
+from lometab.table import (
+    PERIODS,
+    Levels,
+    Preprocessor,
+    count_levels,
+    describe_rare,
+    infer_schema,
+)
+from lometab.table.schema import default_min_frequency
 
 
 def fit_numbers(x: np.ndarray, **kwargs: object) -> Preprocessor:
@@ -39,8 +50,7 @@ def slow_score(x: float, quantiles: list[float], scores: list[float]) -> float:
     arrays(np.float64, 20, elements=st.floats(-1e7, 1e7)),
 )
 def test_transform_is_its_definition(train: np.ndarray, new: np.ndarray) -> None:
-    if np.ptp(train) == 0:
-        return
+    assume(np.ptp(train) > 0)
     fitted = fit_numbers(train[:, None])
     (quantiles,), (scores,) = fitted.quantiles_, fitted.scores_
     assert (np.diff(quantiles) > 0).all()
@@ -166,3 +176,63 @@ def test_rows_that_are_told_are_as_a_table_of_those_rows_alone() -> None:
         strict=True,
     ):
         assert np.array_equal(found, expected)
+
+
+def test_rare_categories_share_a_level() -> None:
+    texts = ["a"] * 5 + ["b"] * 3 + ["c", "d", ""]
+    x_cat = np.array([texts, ["x"] * 11], dtype=object).T
+    fitted = Preprocessor().fit(
+        np.empty((11, 0)), x_cat, np.arange(11) % 2, task="binary", min_frequency=3
+    )
+    # What is missing is told apart, however rare.
+    assert fitted.categories_ == [["", "a", "b"], ["x"]]
+    assert fitted.n_rare_ == [2, 0]
+    assert fitted.cardinalities_ == [4, 1]
+    new = np.array([["b", "x"], ["c", "y"], ["never", "x"], ["", "x"]], dtype=object)
+    for each in (fitted, Preprocessor.from_dict(fitted.to_dict())):
+        codes = each.transform(np.empty((4, 0)), new)[1]
+        # In a column without rare ones, what is unseen is none of the levels.
+        assert codes.tolist() == [[2, 0], [3, 1], [3, 0], [0, 0]]
+
+
+def test_a_state_from_before_rare_categories_is_read() -> None:
+    x_cat = np.array([["a"], ["b"], ["a"]], dtype=object)
+    fitted = Preprocessor().fit(
+        np.empty((3, 0)), x_cat, np.array([0, 1, 0]), task="binary"
+    )
+    state = fitted.to_dict()
+    del state["n_rare"]
+    assert Preprocessor.from_dict(state).cardinalities_ == [2]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "least"), [(1, 1), (399, 1), (400, 2), (10_000, 10), (10**6, 100)]
+)
+def test_the_least_frequency_goes_by_the_rows(n_rows: int, least: int) -> None:
+    assert default_min_frequency(n_rows) == least
+
+
+def test_categories_are_counted_and_told() -> None:
+    rng = np.random.default_rng(0)
+    names = [f"name {i}" for i in rng.integers(0, 300, 1000)]
+    table: dict[str, Any] = {
+        "name": names,
+        "color": [*"rgb "] * 250,
+        "y": rng.normal(size=1000).tolist(),
+    }
+    schema = infer_schema(table, target="y")
+    assert schema.min_frequency == 3
+    counts = Counter(names)
+    n_rare = sum(n < 3 for n in counts.values())
+    levels = count_levels(table, schema)
+    assert levels == {
+        "name": Levels(len(counts) - n_rare, n_rare),
+        "color": Levels(4, 0),
+    }
+    assert levels["name"].width == len(counts) - n_rare + 1
+    (warning,) = describe_rare(levels, schema)
+    assert f"'name': {n_rare} categories are each in fewer than 3 rows" in warning
+    exact = infer_schema(table, target="y", min_frequency=1)
+    assert count_levels(table, exact)["name"] == Levels(len(counts), 0)
+    arrow = {name: pa.chunked_array([values]) for name, values in table.items()}
+    assert count_levels(arrow, schema) == levels

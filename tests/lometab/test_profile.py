@@ -13,11 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lometab import cells, profile
-from lometab.data import infer_schema, judge, measure
-from lometab.profile import find_leaks, profile_table
-from lometab.reading import ReadOptions, read_file
-from lometab.tables import read_csv
+from lometab.table import (
+    ReadOptions,
+    column_facts,
+    find_leaks,
+    infer_schema,
+    judge,
+    profile_table,
+    read_csv,
+    read_file,
+    read_numbers,
+)
+from lometab.table.kinds import find_facts
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -52,8 +59,8 @@ def test_queries_say_what_cells_say(
     reading = read_file(folder / "file", folder / "table")
     with pytest.MonkeyPatch.context() as patch:
         [few] = profile_table(folder / "table", reading).columns
-        patch.setattr(profile, "_FEW_ROWS", 0)
-        patch.setattr(profile, "_MAX_COUNTED", max_counted)
+        patch.setattr(column_facts, "_FEW_ROWS", 0)
+        patch.setattr(column_facts, "_MAX_COUNTED", max_counted)
         [many] = profile_table(folder / "table", reading).columns
     if max_counted:
         assert many.verdict == few.verdict
@@ -64,7 +71,7 @@ def test_queries_say_what_cells_say(
     if many.top is not None:
         assert (many.top, many.n_distinct) == (few.top, few.n_distinct)
     if pa.types.is_string(values.type):
-        assert few.verdict == judge("x", measure(column), number_format=None)
+        assert few.verdict == judge("x", find_facts(column), number_format=None)
 
 
 KINDS: dict[str, tuple[int, str, dict[str, str]]] = {
@@ -125,6 +132,12 @@ KINDS: dict[str, tuple[int, str, dict[str, str]]] = {
             "categorical",
         ),
     ),
+    "bike_sharing_hour.csv.gz": (
+        17379,
+        "cnt",
+        {"instant": "ignore", "dteday": "datetime"},
+    ),
+    "magic_telescope.csv.gz": (19020, "class", {"class": "categorical"}),
     "titanic.csv": (
         891,
         "Survived",
@@ -189,6 +202,27 @@ def test_targets_are_suggested(tmp_path: Path) -> None:
         ("price", "regression"),
         ("kind", "binary"),
     ]
+    assert suggestions[0]["why"] == "its name, it is the first column"
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("PassengerId,Survived,Pclass,Age", "Survived"),
+        ("Age,Attrition,Level,Years", "Attrition"),
+        ("x1,x2,x3,y", "y"),
+        ("Id,LotArea,SalePrice,MoSold", "SalePrice"),
+        ("label,p1,p2,p3", "label"),
+        ("class,rank,size,Response", "Response"),
+        ("a,b,c,d", "d"),
+    ],
+)
+def test_the_best_guess_is_the_first(tmp_path: Path, header: str, wanted: str) -> None:
+    rows = [f"{i * 7 % 5},{i % 2},{i * i % 7},{i // 2 % 2}" for i in range(90)]
+    (tmp_path / "file").write_text(header + "\n" + "\n".join(rows))
+    reading = read_file(tmp_path / "file", tmp_path / "table")
+    best = profile_table(tmp_path / "table", reading).suggestions[0]
+    assert best["target"] == wanted and best["why"]
 
 
 def test_leaks_are_told() -> None:
@@ -219,4 +253,7 @@ def test_told_formats_win(tmp_path: Path) -> None:
     a, b = profile_table(tmp_path / "table", reading, options).columns
     assert (a.verdict.format, b.verdict.format) == ("1,234.5", "m/d/y")
     table = read_csv((tmp_path / "file").read_bytes(), options)
-    assert cells.numbers(table["a"], "a", format="1,234.5").tolist()[:2] == [1234, 2500]
+    assert read_numbers(table["a"], "a", format="1,234.5").tolist()[:2] == [
+        1234,
+        2500,
+    ]

@@ -4,13 +4,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lometab import cells
-from lometab.data import infer_schema
-from lometab.errors import DataError
-from lometab.splits import Parts, Split, split_rows
+from lometab.errors import ConfigError, DataError
+from lometab.table import (
+    Parts,
+    Split,
+    find_duplicates,
+    infer_schema,
+    read_moments,
+    split_rows,
+)
 
 
 def make_parts(y: list[str], split: Split, **columns: list[str]) -> Parts:
@@ -37,8 +42,7 @@ def test_random_split_is_stratified(
 ) -> None:
     n_yes = max(10, round(n_rows * share))
     y = ["yes" if i < n_yes else "no" for i in range(n_rows)]
-    if "no" not in y:
-        return
+    assume("no" in y)
     parts = make_parts(y, Split(val=val, test=test, seed=seed))
     check_partition(parts, n_rows)
     assert len(parts["val"]) == round(n_rows * val)
@@ -155,5 +159,73 @@ def test_rows_without_a_target_are_in_no_part() -> None:
         parts = split_rows(table, schema, split)
         rows = np.sort(np.concatenate([*parts.values()]))
         assert rows.tolist() == [i for i in range(60) if i % 6]
-    times = cells.moments(table["when"], "when", format=schema.formats["when"])
+    times = read_moments(table["when"], "when", format=schema.formats["when"])
     assert times[parts["train"]].max() <= times[parts["test"]].min()
+
+
+def test_copies_are_told_and_kept_in_one_part() -> None:
+    table = {
+        "x": [str(i % 60) for i in range(240)],
+        "c": ["ab"[i % 2] for i in range(240)],
+        "y": [i % 60 / 7 for i in range(240)],
+    }
+    schema = infer_schema(table, target="y")
+    parts = split_rows(table, schema, Split())
+    [warning] = find_duplicates(table, schema, parts)
+    assert "180 of 240 rows are exact copies" in warning
+    assert "group_duplicates" in warning
+    parts = split_rows(table, schema, Split(group_duplicates=True))
+    assert sum(map(len, parts.values())) == 240
+    assert find_duplicates(table, schema, parts) == []
+    assert len(parts["test"]) == 48
+    with pytest.raises(ConfigError, match="group_duplicates"):
+        Split(kind="group", column="c", group_duplicates=True)
+
+
+def test_rows_that_differ_are_no_copies() -> None:
+    table = {"x": [str(i) for i in range(99)], "c": ["ab"[i % 2] for i in range(99)]}
+    schema = infer_schema(table, target="c", columns={"x": "numeric"})
+    parts = split_rows(table, schema, Split())
+    assert find_duplicates(table, schema, parts) == []
+
+
+def test_a_calibration_part_is_taken_from_train_alone() -> None:
+    y = [str(i / 7) for i in range(200)]
+    plain, own = make_parts(y, Split()), make_parts(y, Split(calibration=0.1))
+    assert "calibration" not in plain
+    check_partition(own, 200)
+    assert len(own["calibration"]) == 20
+    for part in ("val", "test"):
+        np.testing.assert_array_equal(plain[part], own[part])
+    train = np.concatenate([own["train"], own["calibration"]])
+    np.testing.assert_array_equal(np.sort(train), plain["train"])
+
+
+def test_by_time_the_calibration_part_is_the_latest_before_the_test() -> None:
+    y = [str(i / 7) for i in range(200)]
+    when = [f"2024-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(200)]
+    split = Split(kind="time", column="when", calibration=0.1)
+    parts = make_parts(y, split, when=when)
+    check_partition(parts, 200)
+    assert parts["calibration"].tolist() == [*range(140, 160)]
+    assert parts["val"].max() == 139
+    assert parts["test"].min() == 160
+
+
+def test_groups_and_columns_may_have_a_calibration_part() -> None:
+    y = [str(i / 7) for i in range(300)]
+    groups = [str(i % 50) for i in range(300)]
+    split = Split(kind="group", column="who", calibration=0.2)
+    parts = make_parts(y, split, who=groups)
+    check_partition(parts, 300)
+    sets = [{groups[i] for i in rows} for rows in parts.values()]
+    assert sum(map(len, sets)) == 50
+    assert len(parts["calibration"]) == pytest.approx(60, abs=12)
+    told = ["train", "val", "test", "calibration"] * 75
+    parts = make_parts(y, Split(kind="column", column="part"), part=told)
+    assert parts["calibration"].tolist() == [*range(3, 300, 4)]
+
+
+def test_shares_must_leave_rows_to_train_on() -> None:
+    with pytest.raises(ConfigError, match="val, test and calibration must leave rows"):
+        Split(val=0.3, test=0.3, calibration=0.4)

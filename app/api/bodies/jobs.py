@@ -1,0 +1,254 @@
+"""Bodies of jobs and their events."""
+
+import datetime as dt
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from app.api.bodies.common import Id
+from app.jobs import MAX_SECONDS, EventRead, JobSettings, describe_seconds
+from app.storage.enums import (
+    PARENTS,
+    FailureCode,
+    JobKind,
+    JobPhase,
+    JobRole,
+    JobStatus,
+)
+from app.storage.tables import Job
+from lometab.evaluation import Outcome
+from lometab.table import ReadOptions
+
+
+class JobCreate(JobSettings):
+    """The same, on a file that comes with it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "target": "quality",
+                "columns": {"vintage": "ignore"},
+                "preset": "fast",
+                "hyperparameters": {"k": 16, "rank": 8, "sigma_init": 1.0},
+            }
+        },
+    )
+
+    read_options: ReadOptions = Field(
+        default_factory=ReadOptions,
+        description="How the file is to be read, where it should not be guessed.",
+    )
+
+    @field_validator("read_options", mode="before")
+    @classmethod
+    def take_arrays(cls, given: object) -> object:
+        """JSON arrays for tuples: they were parsed before they come here."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: tuple(each) if isinstance(each, list) else each
+            for name, each in given.items()
+        }
+
+
+class JobCreateOnDataset(JobSettings):
+    """The same, on a dataset that was uploaded before."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"dataset_id": "ds_0123456789ab", "target": "quality"}
+        }
+    )
+
+    dataset_id: Id = Field(examples=["ds_0123456789ab"])
+
+
+class EventPage(BaseModel):
+    """A job's events, oldest first."""
+
+    data: list[EventRead]
+    next_after: int | None = Field(
+        description="Send it as `after` for the next page; null on the last one."
+    )
+
+
+class JobError(BaseModel):
+    """Why a job failed, as problem details."""
+
+    type: str = "/docs/errors"
+    title: str = "The job failed"
+    detail: str
+    code: FailureCode
+
+
+class Progress(BaseModel):
+    """How far training is."""
+
+    epoch: int
+    max_epochs: int
+    best_epoch: int | None
+    best_score: float | None
+    eta_seconds: float | None
+    seed: int | None = Field(description="Which of several seeds is trained, from 0.")
+    n_finished: int | None = Field(description="Of a sweep or tune job: runs ended.")
+    n_runs: int | None = Field(description="Of a sweep or tune job: all its runs.")
+    examined: float | None = Field(
+        description="While it is evaluated: the share of its columns whose importance "
+        "and effects are measured."
+    )
+
+
+class EstimateRead(BaseModel):
+    """What a job will take, as far as can be told before it runs."""
+
+    n_parameters: int
+    memory_bytes: int = Field(description="Peak of the training process on a CPU.")
+    serving_bytes: int = Field(description="Memory of the loaded model.")
+    flops_per_epoch: int
+    steps_per_epoch: int | None = None
+    seconds_per_epoch: float = Field(description="As `basis` says.")
+    max_seconds: float | None = Field(
+        default=None,
+        description="If training goes on to `max_epochs`, with all seeds, cells or "
+        "trials; it usually stops earlier.",
+    )
+    basis: Literal["assumed", "workers", "run"] | None = Field(
+        default=None,
+        description="What the seconds come from: a guess, what workers have measured "
+        "in their last runs, or the epochs of this run itself.",
+    )
+
+
+def name_kinds(schema: dict[str, Any]) -> dict[str, str]:
+    """The kind of each column as it is used, or why it is ignored."""
+    kinds = dict.fromkeys(schema["numeric"], "numeric")
+    kinds |= dict.fromkeys(schema["categorical"], "categorical")
+    kinds |= dict.fromkeys(schema["datetime"], "datetime")
+    return kinds | {n: f"ignored: {why}" for n, why in schema["ignored"].items()}
+
+
+class JobRead(BaseModel):
+    """A job as it is now."""
+
+    id: str
+    kind: JobKind
+    role: JobRole = Field(
+        description="What it is there for: by itself, as a parent, or as a part of one."
+    )
+    status: JobStatus
+    phase: JobPhase | None
+    progress: Progress
+    attempt: int
+    notice: str | None = Field(
+        description="What keeps a queued job waiting, if it is not its turn alone."
+    )
+    stopped_early: bool = Field(
+        description="It was stopped, or its time ran out, and kept its best epoch."
+    )
+    name: str | None
+    tags: list[str]
+    parent_id: str | None = Field(description="The sweep or tune job it is a part of.")
+    position: int | None = Field(
+        description="In which order the parts of a job begin, from 0."
+    )
+    number: int | None = Field(
+        description="The cell or the trial that it is, repeats, refits or was promoted "
+        "from; counted from 0."
+    )
+    repeat: int | None = Field(
+        description="Of a cell or a repeat: which of the seeds, from 0."
+    )
+    settings: dict[str, Any] | None = Field(
+        description="What sets a cell apart, or was drawn for a trial; null before."
+    )
+    promoted_from: str | None = Field(
+        description="The sweep or tune job whose cell or trial `number` it was made of."
+    )
+    outcome: Outcome | None = Field(description="What a cell or a trial came to.")
+    dataset_id: str
+    model_id: str | None
+    config: dict[str, Any] = Field(
+        description="What was asked for, with every preset and guess spelled out."
+    )
+    estimate: EstimateRead
+    columns: dict[str, str] = Field(
+        description="The kind of each column as it is used, or why it is ignored."
+    )
+    warnings: list[str] = Field(
+        description="What was decided without being told, and what looks wrong; also "
+        "in the report and with the model."
+    )
+    error: JobError | None
+    created_at: dt.datetime
+    started_at: dt.datetime | None
+    finished_at: dt.datetime | None
+    links: dict[str, str]
+
+    @classmethod
+    def of(cls, job: Job, model_id: str | None) -> Self:
+        is_done = job.status == JobStatus.SUCCEEDED
+        return cls.model_validate(
+            {
+                **{name: getattr(job, name) for name in _SAME},
+                "progress": {**dict.fromkeys(Progress.model_fields), **job.progress},
+                "estimate": _update_estimate(job),
+                "stopped_early": bool(job.is_stop_requested and is_done),
+                "notice": None,
+                "model_id": model_id,
+                "columns": name_kinds(job.schema),
+                "warnings": [*(job.warnings or ()), *_warn_of_rest(job)],
+                "links": _link(job, model_id),
+            }
+        )
+
+
+_SAME = JobRead.model_fields.keys() - {
+    "progress",
+    "estimate",
+    "stopped_early",
+    "notice",
+    "model_id",
+    "columns",
+    "warnings",
+    "links",
+}
+REPORTS = ("diversity", "calibration", "report")
+
+
+def _update_estimate(job: Job) -> dict[str, Any]:
+    """With the pace of the run itself, once it has one."""
+    epoch, seconds = job.progress.get("epoch"), job.progress.get("seconds")
+    if not epoch or not seconds or job.kind in PARENTS:
+        return job.estimate
+    measured = seconds / epoch
+    n_epochs = job.progress["max_epochs"] * job.config.get("n_seeds", 1)
+    limit = job.config.get("max_runtime_seconds") or measured * n_epochs
+    return job.estimate | {
+        "seconds_per_epoch": round(measured, 4),
+        "max_seconds": round(min(limit, measured * n_epochs), 1),
+        "basis": "run",
+    }
+
+
+def _warn_of_rest(job: Job) -> list[str]:
+    """Of a run that turns out to be long."""
+    eta = job.progress.get("eta_seconds")
+    if job.status != JobStatus.RUNNING or not eta or eta <= MAX_SECONDS:
+        return []
+    return [f"by its pace so far, training takes {describe_seconds(eta)} more"]
+
+
+def _link(job: Job, model_id: str | None) -> dict[str, str]:
+    links = {"self": f"/jobs/{job.id}", "dataset": f"/datasets/{job.dataset_id}"}
+    if job.kind in PARENTS:
+        links |= {job.kind.value: f"/jobs/{job.id}/{job.kind}"}
+        links |= {"children": f"/jobs?parent_id={job.id}"}
+        links |= {"figures": f"/jobs/{job.id}/figures"}
+    elif job.status == JobStatus.SUCCEEDED and job.outcome is None:
+        names = (*REPORTS, "figures")
+        links |= {name: f"/jobs/{job.id}/{name}" for name in names}
+    if job.parent_id is not None:
+        links |= {"parent": f"/jobs/{job.parent_id}"}
+    if model_id is not None:
+        links |= {"model": f"/models/{model_id}"}
+    return links

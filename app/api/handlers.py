@@ -1,0 +1,40 @@
+"""FastAPI's errors, answered as all others are."""
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+from app.errors import DATABASE_ERRORS, AppError, problem, to_app_error
+from lometab.errors import LoMETabError
+
+
+def add_handlers(api: FastAPI) -> None:
+    def handle(request: Request, error: Exception) -> Response:
+        told = to_app_error(error, request.scope.get("request_id", "-"))
+        if told.status == 405:
+            methods = ", ".join(_find_methods(api, request.url.path))
+            told.headers = {**(told.headers or {}), "Allow": methods}
+        status, headers, body = problem(told)
+        return Response(body, status, headers)
+
+    for kind in (
+        AppError,
+        LoMETabError,
+        *DATABASE_ERRORS,
+        RequestValidationError,
+        HTTPException,
+        Exception,
+    ):
+        api.add_exception_handler(kind, handle)
+
+
+def _find_methods(api: FastAPI, path: str) -> list[str]:
+    """All that a path takes; the framework names those of the first route alone."""
+    found = {
+        method.upper()
+        for template, operations in api.openapi()["paths"].items()
+        if compile_path(template)[0].match(path)
+        for method in operations
+    }
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))

@@ -1,0 +1,150 @@
+"""`lometab keys`: on the database that the settings name."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.output import AsJson, print_json
+from app.cli.service import find_settings, migrate
+
+if TYPE_CHECKING:
+    from app.storage.tables import ApiKey
+
+group = typer.Typer(help="API keys.", no_args_is_help=True)
+
+
+Expires = Annotated[
+    str | None,
+    typer.Option(help="When it ends to be valid: 90d, 12h, or a date: 2027-01-31."),
+]
+
+
+@group.command("create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What the key is for.")] = "default",
+    workspace: Annotated[str, typer.Option(help="Where it acts.")] = "default",
+    scope: Annotated[
+        list[str] | None, typer.Option(help="read, write or predict; all if not given.")
+    ] = None,
+    expires: Expires = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=0, help="0: any number; else as the settings say.")
+    ] = None,
+    max_concurrent: Annotated[
+        int | None, typer.Option(min=0, help="The same for requests at a time.")
+    ] = None,
+) -> None:
+    """Make a key and print it. It is shown this once and kept nowhere."""
+    from app import access as auth
+    from app.storage import db
+
+    unknown = set(scope or ()) - set(auth.SCOPES)
+    if unknown:
+        raise typer.BadParameter(
+            f"a scope is one of {', '.join(auth.SCOPES)}, however: {unknown.pop()}"
+        )
+    expires_at = None if expires is None else _read_moment(expires)
+    migrate()
+    with db.transaction() as session:
+        chosen = [each for each in auth.SCOPES if not scope or each in scope]
+        key, secret = auth.create_key(
+            session,
+            workspace_id=workspace,
+            name=name,
+            scopes=chosen,
+            expires_at=expires_at,
+            requests_per_minute=requests_per_minute,
+            max_concurrent=max_concurrent,
+        )
+        auth.record_command(session, "keys create", key)
+    typer.echo(secret)
+
+
+def _read_moment(text: str) -> datetime:
+    """From now on so many days or hours, or the beginning of a day in UTC."""
+    found = re.fullmatch(r"(\d{1,5})([dh])", text)
+    try:
+        if found is None:
+            moment = datetime.fromisoformat(text)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        else:
+            unit = {"d": timedelta(days=1), "h": timedelta(hours=1)}[found[2]]
+            moment = datetime.now(UTC) + int(found[1]) * unit
+    except ValueError:
+        raise typer.BadParameter(
+            f"give 90d, 12h or a date such as 2027-01-31, however: {text}"
+        ) from None
+    if moment <= datetime.now(UTC):
+        raise typer.BadParameter(f"the key would never be valid, however: {text}")
+    return moment
+
+
+@group.command("list")
+def list_keys(as_json: AsJson = False) -> None:
+    """Show the keys there are, without the keys themselves."""
+    from app import access as auth
+    from app.storage import db
+
+    find_settings()
+    with db.reading() as session:
+        if as_json:
+            print_json([_describe(*each) for each in auth.list_keys(session)])
+            return
+        for key, is_active in auth.list_keys(session):
+            state = "active" if is_active else "expired"
+            if key.revoked_at is not None:
+                state = f"revoked {key.revoked_at:%Y-%m-%d}"
+            elif key.expires_at is not None and is_active:
+                state = f"active until {key.expires_at:%Y-%m-%d %H:%M}"
+            scopes = ",".join(key.scopes)
+            used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
+            typer.echo(
+                f"{key.id}  ...{key.hint}  {key.workspace_id}  {key.name}  {scopes}  "
+                f"{state}  used {used}"
+            )
+
+
+def _describe(key: "ApiKey", is_active: bool) -> dict[str, Any]:
+    names = ("id", "hint", "workspace_id", "name", "scopes", "created_at")
+    times = ("expires_at", "revoked_at", "last_used_at")
+    return {
+        **{name: getattr(key, name) for name in (*names, *times)},
+        "is_active": is_active,
+    }
+
+
+@group.command("revoke")
+def revoke_key(id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Make a key useless at once."""
+    from app import access as auth
+    from app.storage import db
+
+    find_settings()
+    with db.transaction() as session:
+        key = auth.revoke_key(session, id_)
+        if key is None:
+            raise typer.BadParameter(f"there is no active key {id_!r}")
+        auth.record_command(session, "keys revoke", key)
+
+
+@group.command("rotate")
+def rotate_key(
+    id_: Annotated[str, typer.Argument(metavar="ID")],
+    grace: Annotated[
+        int, typer.Option(min=0, help="Minutes for which the old one stays valid.")
+    ] = 24 * 60,
+) -> None:
+    """Make a key in place of another, with the same rights, and print it."""
+    from app import access as auth
+    from app.storage import db
+
+    find_settings()
+    with db.transaction() as session:
+        made = auth.rotate_key(session, id_, timedelta(minutes=grace))
+        if made is None:
+            raise typer.BadParameter(f"there is no active key {id_!r}")
+        key, secret = made
+        auth.record_command(session, "keys rotate", key)
+    typer.echo(secret)

@@ -1,0 +1,225 @@
+"""`lometab predict`: rows of a file, answered by a model here or elsewhere."""
+
+import csv
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from app.cli.connection import DataDir, Key, Url, open_client
+from app.cli.output import AsJson, note
+from lometab.answers import flatten
+from lometab.client import Client
+from lometab.errors import DataError
+
+CHUNK_ROWS = 5000
+Columns = dict[str, list[Any]]
+
+
+def add(cli: typer.Typer) -> None:
+    cli.command()(predict)
+
+
+def predict(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="An ONNX file, an id, name@version or name@alias."
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The rows.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="out.csv or out.parquet; else printed."),
+    ] = None,
+    members: Annotated[bool, typer.Option(help="Also what each member says.")] = False,
+    coverage: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="Of intervals and sets.")
+    ] = 0.9,
+    calibrated: Annotated[
+        bool, typer.Option(help="Probabilities at the fitted temperature.")
+    ] = False,
+    fill: Annotated[
+        bool, typer.Option(help="Columns that the file has not are missing values.")
+    ] = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer the rows of a file: mean, uncertainty, intervals or sets."""
+    if not file.is_file():
+        raise DataError(f"there is no file {str(file)!r}")
+    options: dict[str, Any] = {
+        "coverage": coverage,
+        "calibrated": calibrated,
+        "missing_columns": "fill" if fill else "error",
+        "exclude": [] if members else ["members"],
+    }
+    if Path(model).is_file():
+        answers = _answer_by_file(Path(model), file, options)
+        _write(answers, output, as_json)
+        return
+    with open_client(url, key, data_dir) as client:
+        _write(_answer_by_service(client, model, file, options), output, as_json)
+
+
+def _answer_by_service(
+    client: Client, model: str, file: Path, options: dict[str, Any]
+) -> Iterator[Columns]:
+    """A Parquet file goes in chunks, any other whole: only the service knows how the
+    model's own file was written."""
+    found = client.models[model]
+    parts: Any = [file]
+    if file.suffix.lower() == ".parquet":
+        parts = _read_parquet(file)
+    warned: set[str] = set()
+    for part in parts:
+        for answer in found.predict_chunks(part, CHUNK_ROWS, **options):
+            _warn(answer["warnings"], warned)
+            yield flatten(answer)
+
+
+def _read_parquet(file: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(CHUNK_ROWS):
+            yield pa.Table.from_batches([batch])
+
+
+def _answer_by_file(
+    model: Path, file: Path, options: dict[str, Any]
+) -> Iterator[Columns]:
+    """By ONNX Runtime in this process, with the reader that training uses."""
+    from lometab.predictor import Predictor
+    from lometab.table import ParquetTable, read_file
+
+    predictor = Predictor(model)
+    with tempfile.TemporaryDirectory(prefix="lometab-") as folder:
+        path = Path(folder) / "table.parquet"
+        read_file(file, path)
+        table = ParquetTable(path)
+        missing = options["missing_columns"]
+        notes = predictor.compare([*table], missing_columns=missing)
+        for columns in table.chunks(CHUNK_ROWS):
+            n_rows = len(next(iter(columns.values())))
+            x_num, x_cat = predictor.encode_columns(columns, n_rows, notes)
+            mean, members, novelty = predictor.run_all(x_num, x_cat)
+            if novelty is not None:
+                notes.see_novel(novelty[:, 0])
+            found = predictor.describe(
+                mean,
+                members,
+                calibrated=options["calibrated"],
+                coverage=options["coverage"],
+                groups=predictor.find_groups(x_cat),
+                novelty=novelty,
+            )
+            answer = {"classes": predictor.classes, "k": predictor.k}
+            rows = _to_rows(found, options["exclude"])
+            yield flatten(answer | {"predictions": rows})
+        _warn(notes.warnings(), set())
+
+
+def _to_rows(found: Any, exclude: list[str]) -> list[dict[str, Any]]:
+    """A prediction as the service would answer it."""
+    names = ("mean", "label", "members", "member_std", "entropy", "mutual_information")
+    columns = {}
+    for name in (*names, "disagreement", "interval", "set", "trust", "novelty"):
+        value = getattr(found, name)
+        if value is not None and name not in exclude:
+            columns[name] = value.tolist() if hasattr(value, "tolist") else value
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _warn(warnings: list[str], warned: set[str]) -> None:
+    for warning in warnings:
+        if warning not in warned:
+            warned.add(warning)
+            note(f"warning: {warning}")
+
+
+# ----------------------------------------------------------------------------
+# Answers, written as they come
+
+
+def _write(chunks: Iterator[Columns], output: Path | None, as_json: bool) -> None:
+    if as_json:
+        _write_json(chunks)
+    elif output is None:
+        _write_csv(chunks, sys.stdout)
+    elif output.suffix.lower() == ".parquet":
+        _write_parquet(chunks, output)
+    elif output.suffix.lower() == ".csv":
+        with _whole(output) as path, path.open("w", newline="", encoding="utf-8") as f:
+            _write_csv(chunks, f)
+    else:
+        raise DataError(f"answers go to .csv or .parquet, however: {output.name}")
+
+
+def _write_json(chunks: Iterator[Columns]) -> None:
+    """One object a line, for each row."""
+    for columns in chunks:
+        for row in zip(*columns.values(), strict=True):
+            print_row = dict(zip(columns, row, strict=True))
+            sys.stdout.write(json.dumps(print_row, ensure_ascii=False) + "\n")
+
+
+def _write_csv(chunks: Iterator[Columns], file: IO[str]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    for i, columns in enumerate(chunks):
+        if i == 0:
+            writer.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow([_to_cell(value) for value in row])
+
+
+def _to_cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def _write_parquet(chunks: Iterator[Columns], output: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer = None
+    with _whole(output) as path:
+        try:
+            for columns in chunks:
+                table = _to_table(pa, columns)
+                writer = writer or pq.ParquetWriter(path, table.schema)
+                writer.write_table(table.cast(writer.schema))
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def _to_table(pa: Any, columns: Mapping[str, list[Any]]) -> Any:
+    """Whole numbers among fractions, or a chunk of nulls, change no column's type."""
+    return pa.table(
+        {
+            name: pa.array(values, pa.float64())
+            if all(value is None or isinstance(value, float) for value in values)
+            else pa.array(values)
+            for name, values in columns.items()
+        }
+    )
+
+
+@contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A file that is there once it is whole."""
+    part = output.with_name(output.name + ".part")
+    try:
+        yield part
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)

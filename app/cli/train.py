@@ -1,0 +1,301 @@
+"""The commands that train: train, sweep, tune."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from app.cli.connection import DataDir, Key, Url, open_client
+from app.cli.output import AsJson, note, print_json, print_lines
+from app.cli.reports import print_summary
+from lometab.client import Client, Job
+from lometab.client.show import open_bar
+from lometab.extras import is_tracked
+
+FilePath = Annotated[
+    Path, typer.Argument(metavar="FILE", help="CSV, Parquet, Arrow or JSON.")
+]
+Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
+Preset = Annotated[str | None, typer.Option(help="fast, default, best, paper ...")]
+Budget = Annotated[
+    str | None,
+    typer.Option(help="Time at most: 90s, 10m, 2h. The best so far is kept."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the model or the job, as rank=8 or split.seed=1; again for "
+        "each.",
+    ),
+]
+Name = Annotated[
+    str | None, typer.Option(help="The model becomes the next version of this name.")
+]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Again for each.")]
+Detach = Annotated[
+    bool, typer.Option(help="Only create the job on the service, and do not wait.")
+]
+N_Workers = Annotated[
+    int, typer.Option("--workers", min=1, help="Runs at a time, without a service.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the ONNX file there.")
+]
+
+
+def add(cli: typer.Typer) -> None:
+    for command in (train, sweep, tune):
+        cli.command()(command)
+
+
+def train(
+    file: FilePath,
+    target: Target,
+    preset: Preset = None,
+    budget: Budget = None,
+    settings: Set = None,
+    name: Name = None,
+    tags: Tags = None,
+    output: Output = None,
+    detach: Detach = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on a file: on a service, or here by a worker of our own.
+
+    Ctrl-C once stops and keeps the best epoch so far, twice cancels.
+    """
+    config = _make_config(preset, budget, settings, name, tags)
+    with open_client(url, key, data_dir, workers=1) as client:
+        job = client.train(file, target, **config)
+        if _leave(job, url, detach, as_json):
+            return
+        follow(job)
+        _finish(client, job, output, as_json)
+
+
+def sweep(
+    file: FilePath,
+    target: Target,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="NAME=V,V,...",
+            help="Values of a setting, as rank=1,4,16; again for each. Without any, "
+            "the paper's grid.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell.")] = 1,
+    preset: Preset = None,
+    budget: Budget = None,
+    settings: Set = None,
+    name: Name = None,
+    tags: Tags = None,
+    workers: N_Workers = 1,
+    detach: Detach = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train every combination of some settings, and compare them."""
+    config = _make_config(preset, budget, settings, name, tags)
+    cells = {each.name: each.values for each in map(_read_values, grid or [])}
+    with open_client(url, key, data_dir, workers=workers) as client:
+        job = client.sweep(file, target, cells or None, seeds=seeds, **config)
+        if _leave(job, url, detach, as_json):
+            return
+        follow(job)
+        _finish(client, job, None, as_json)
+
+
+def tune(
+    file: FilePath,
+    target: Target,
+    trials: Annotated[int, typer.Option(min=1, help="Settings that are tried.")] = 50,
+    preset: Preset = None,
+    budget: Budget = None,
+    settings: Set = None,
+    name: Name = None,
+    tags: Tags = None,
+    workers: N_Workers = 1,
+    output: Output = None,
+    detach: Detach = False,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for the best settings, and train a model with them."""
+    config = _make_config(preset, budget, settings, name, tags)
+    with open_client(url, key, data_dir, workers=workers) as client:
+        job = client.tune(file, target, n_trials=trials, **config)
+        if _leave(job, url, detach, as_json):
+            return
+        follow(job)
+        _finish(client, job, output, as_json)
+
+
+# ----------------------------------------------------------------------------
+# Settings
+
+
+def _make_config(
+    preset: str | None,
+    budget: str | None,
+    settings: list[str] | None,
+    name: str | None,
+    tags: list[str] | None,
+) -> dict[str, Any]:
+    config: dict[str, Any] = {"preset": preset, "name": name, "tags": tags}
+    if budget is not None:
+        config["max_runtime_seconds"] = read_seconds(budget)
+    config = {name: value for name, value in config.items() if value is not None}
+    for text in settings or []:
+        path, value = _read_setting(text)
+        place = config
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = value
+    return config
+
+
+def read_seconds(text: str) -> int:
+    """
+    >>> read_seconds("10m")
+    600
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|)", text)
+    if found is None or float(found[1]) == 0:
+        raise typer.BadParameter(
+            f"give a time as 90s, 10m or 2h, however: {text}", param_hint="--budget"
+        )
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    return max(1, round(seconds))
+
+
+def _read_setting(text: str) -> tuple[list[str], Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(
+            f"give NAME=VALUE, as rank=8, however: {text}", param_hint="--set"
+        )
+    return name.strip().split("."), read_value(value)
+
+
+class _Values:
+    """The values of a setting in a grid."""
+
+    def __init__(self, name: str, values: list[Any]) -> None:
+        self.name, self.values = name, values
+
+
+def _read_values(text: str) -> _Values:
+    name, equals, values = text.partition("=")
+    if not equals or not name or not values:
+        raise typer.BadParameter(
+            f"give NAME=V,V,..., as rank=1,4,16, however: {text}", param_hint="--grid"
+        )
+    return _Values(name, [read_value(each) for each in values.split(",")])
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, null, or anything else that JSON has; else a text.
+
+    >>> [read_value(each) for each in ("8", "1e-3", "true", "tabm")]
+    [8, 0.001, True, 'tabm']
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# ----------------------------------------------------------------------------
+# A job on its way
+
+
+def _leave(job: Job, url: str | None, detach: bool, as_json: bool) -> bool:
+    """Whether the job is left to the service."""
+    if not detach:
+        return False
+    for warning in job.info.get("warnings", []):
+        note(f"warning: {warning}")
+    if url is None:
+        raise typer.BadParameter(
+            "without a service nobody trains once this ends: name one by --url",
+            param_hint="--detach",
+        )
+    if as_json:
+        print_json(job.info)
+    else:
+        print_lines(f"{job.id} is {job.status}: lometab jobs watch {job.id}")
+    return True
+
+
+def follow(job: Job) -> None:
+    """Show how a job goes until it has ended; Ctrl-C once stops it, twice cancels."""
+    is_tty = Console(stderr=True).is_terminal
+    last, n_interrupts = 0, 0
+    with open_bar(is_tty, job.info, stderr=True) as bar:
+        while True:
+            try:
+                for event in job.events(last):
+                    last = event["seq"]
+                    bar.take(event)
+                    if event["type"] == "warning":
+                        bar.say(f"warning: {event['data'].get('detail', '')}")
+                break
+            except KeyboardInterrupt:
+                n_interrupts += 1
+                if n_interrupts > 2:
+                    raise
+                _interrupt(job, n_interrupts, bar)
+    job.refresh()
+
+
+def _interrupt(job: Job, n: int, bar: Any) -> None:
+    from lometab.client import Conflict
+
+    try:
+        if n == 1:
+            job.stop()
+            bar.say("stopping: the best epoch so far is kept; Ctrl-C again cancels")
+        else:
+            job.cancel()
+            bar.say("cancelling: nothing is kept")
+    except Conflict as error:  # it has just ended, or has not begun
+        if n == 1 and not job.refresh().has_ended:
+            job.cancel()
+            bar.say("cancelled before it began")
+        else:
+            bar.say(str(error))
+
+
+def _finish(client: Client, job: Job, output: Path | None, as_json: bool) -> None:
+    job.check()
+    if output is not None:
+        job.model.download(output)
+    if is_tracked() and job.info["kind"] == "train":
+        from lometab.mlflow import track_job
+
+        note(f"logged to MLflow as run {track_job(job)}")
+    if as_json:
+        from app.cli.reports import read_all
+
+        print_json(read_all(job))
+        return
+    print_summary(job)
+    model_id = job.info.get("model_id")
+    if output is not None:
+        print_lines(f"written to {output}")
+    if model_id is not None:
+        print_lines(f"next: lometab predict {model_id} ROWS.csv -o answers.csv")

@@ -1,0 +1,139 @@
+"""Counts and waiting answers in the database."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from app.monitor.outcomes import count_outcomes, match
+from app.monitor.tally import Counts, add
+from app.settings import Settings
+from app.storage.tables import ModelAnswers, ModelCounts, TrainedModel, new_id, utc_now
+
+OUTCOMES = "outcomes"
+"""The shard that holds what outcomes said."""
+
+
+def today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+def add_counts(
+    session: Session,
+    model_id: str,
+    workspace_id: str,
+    day: str,
+    shard: str,
+    counts: Mapping[str, Any],
+) -> None:
+    """Add to the row of this day and process, which no other process writes."""
+    if session.get(TrainedModel, model_id) is None:
+        return  # it was deleted meanwhile
+    row = session.get(ModelCounts, (model_id, day, shard), with_for_update=True)
+    if row is None:
+        row = ModelCounts(
+            model_id=model_id, day=day, shard=shard, workspace_id=workspace_id
+        )
+        row.counts = dict(counts)
+        session.add(row)
+    else:
+        row.counts = add(row.counts, counts)
+        row.updated_at = utc_now()
+
+
+def read_counts(session: Session, model_id: str, n_days: int) -> dict[str, Counts]:
+    """Those of each day, all processes together, the latest day first."""
+    since = (datetime.now(UTC) - timedelta(days=n_days - 1)).strftime("%Y-%m-%d")
+    rows = session.scalars(
+        sa.select(ModelCounts)
+        .where(ModelCounts.model_id == model_id, ModelCounts.day >= since)
+        .order_by(ModelCounts.day.desc())
+    )
+    days: dict[str, Counts] = {}
+    for row in rows:
+        days[row.day] = add(days.get(row.day, {}), row.counts)
+    return days
+
+
+def add_answers(
+    session: Session, model_id: str, workspace_id: str, n_rows: int, content: bytes
+) -> None:
+    if session.get(TrainedModel, model_id) is None:
+        return
+    session.add(
+        ModelAnswers(
+            id=new_id("ans"),
+            model_id=model_id,
+            workspace_id=workspace_id,
+            n_rows=n_rows,
+            content=content,
+        )
+    )
+
+
+def drop_old(session: Session, model_id: str, settings: Settings) -> None:
+    """Counts and answers that are too old, and answers beyond those that are kept."""
+    before = utc_now() - timedelta(days=settings.monitor_days)
+    session.execute(
+        sa.delete(ModelCounts).where(
+            ModelCounts.model_id == model_id,
+            ModelCounts.day < before.strftime("%Y-%m-%d"),
+        )
+    )
+    total = 0
+    for row_id, n_rows, created_at in session.execute(
+        sa.select(ModelAnswers.id, ModelAnswers.n_rows, ModelAnswers.created_at)
+        .where(ModelAnswers.model_id == model_id)
+        .order_by(ModelAnswers.created_at.desc())
+    ).all():
+        total += n_rows
+        if total > settings.monitor_answers or created_at < before:
+            session.execute(sa.delete(ModelAnswers).where(ModelAnswers.id == row_id))
+
+
+def take_outcomes(
+    session: Session,
+    model: TrainedModel,
+    facts: Mapping[str, Any],
+    truth: Mapping[int, Any],
+) -> int:
+    """Hold the truth against the answers that wait for it; how many there were.
+
+    Each answer is taken once: it does not wait any more.
+    """
+    n_matched = 0
+    left = dict(truth)
+    for row in session.scalars(
+        sa.select(ModelAnswers)
+        .where(ModelAnswers.model_id == model.id)
+        .order_by(ModelAnswers.created_at.desc())
+        .with_for_update()
+    ):
+        if not left:
+            break
+        hashes, mean, spread, rest = match(row.content, left)
+        if not hashes:
+            continue
+        y = [left[each] for each in hashes]
+        for each in hashes:
+            left.pop(each, None)
+        n_matched += len(hashes)
+        counts = count_outcomes(facts, _targets(y, mean.ndim), mean, spread)
+        row.content, row.n_rows = rest, row.n_rows - len(hashes)
+        add_counts(
+            session,
+            model.id,
+            model.workspace_id,
+            today(),
+            OUTCOMES,
+            {"outcomes": counts},
+        )
+        session.flush()
+    return n_matched
+
+
+def _targets(values: list[Any], n_dimensions: int) -> Any:
+    return np.array(values, dtype=np.float64 if n_dimensions == 1 else np.intp)

@@ -1,0 +1,71 @@
+// @ts-check
+/** Numbers, times and sizes as people read them. */
+
+/** @param {number | null | undefined} x @param {number} [digits] significant ones */
+export function num(x, digits = 4) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
+  if (Number.isInteger(x) && Math.abs(x) < 1e7) return x.toLocaleString("en-US");
+  const size = Math.abs(x);
+  if (size !== 0 && (size >= 1e7 || size < 1e-4)) return x.toExponential(2);
+  return Number(x.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
+}
+
+/** @param {number | null | undefined} share */
+export function percent(share, digits = 1) {
+  if (share === null || share === undefined) return "–";
+  const shown = (100 * share).toFixed(digits);
+  if (share > 0 && Number(shown) === 0) return `< ${(10 ** -digits).toFixed(digits)} %`;
+  return `${Number(shown)} %`;
+}
+
+/** @param {number | null | undefined} n */
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let i = 0;
+  while (n >= 1000 && i < units.length - 1) {
+    n /= 1000;
+    i += 1;
+  }
+  return `${n < 10 && i ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
+}
+
+/** @param {number | null | undefined} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return "< 1 s";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+/** @param {string | null} moment */
+export function ago(moment) {
+  if (moment === null) return "–";
+  const seconds = (Date.now() - Date.parse(moment)) / 1000;
+  if (seconds < 45) return "just now";
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} h ago`;
+  return new Date(moment).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+}
+
+/** @param {string} moment */
+export function clock(moment) {
+  return new Date(moment).toLocaleTimeString("en-GB");
+}
+
+/** @param {number} n @param {string} one */
+export function count(n, one, many = `${one}s`) {
+  return `${num(n)} ${n === 1 ? one : many}`;
+}
+
+/** A word with its first letter large. @param {string} text */
+export function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** A text for a shell, in single quotes. @param {string} text */
+export function shell(text) {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,57 @@
+// @ts-check
+/** What a job is called and how far it is, wherever jobs are shown. */
+
+import { capital, count, duration, num } from "./format.js";
+
+export const OPEN = ["queued", "running", "stopping", "cancelling"];
+
+/** @param {any} job @param {string | undefined} filename */
+export function title(job, filename) {
+  if (job.name) return job.name;
+  return filename ? `${job.config.target} in ${filename}` : job.config.target;
+}
+
+/** @param {any} job */
+export function kindWords(job) {
+  const { kind, config, progress } = job;
+  if (kind === "sweep") return `Sweep of ${count(progress.n_runs, "run")}`;
+  if (kind === "tune") return `Search over ${count(progress.n_runs, "trial")}`;
+  const k = config.hyperparameters.k * config.n_seeds;
+  return `${capital(config.task)}, ${count(k, "member")}`;
+}
+
+/** How far a job is, from 0 to 1; null: nobody knows. @param {any} job */
+export function share({ status, progress, phase, kind, config }) {
+  if (status === "succeeded") return 1;
+  if (status === "queued") return 0;
+  if (kind !== "train") return progress.n_runs ? progress.n_finished / progress.n_runs : null;
+  if (phase === null || phase === "preparing") return null;
+  if (phase !== "training") return 1;
+  if (!progress.epoch) return null;
+  const seeds = config.n_seeds;
+  return ((progress.seed ?? 0) + progress.epoch / progress.max_epochs) / seeds;
+}
+
+/** @param {any} job */
+export function progressWords(job) {
+  const { status, phase, progress, kind, error } = job;
+  if (status === "failed") return error?.detail ?? "It failed.";
+  if (status === "queued") return job.notice ?? "It waits for a worker.";
+  if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
+  if (status === "succeeded" || status === "cancelled") return epochWords(job);
+  if (phase !== "training") return `${capital(phase ?? "starting")} …`;
+  if (!progress.epoch) return "Training begins …";
+  const eta = progress.eta_seconds === null ? "" : `, at most ${duration(progress.eta_seconds)} to go`;
+  return `Epoch ${progress.epoch} of at most ${progress.max_epochs}${eta}`;
+}
+
+/** @param {any} job */
+function epochWords({ progress, config }) {
+  if (progress.best_score === null) return "";
+  return `${scoreName(config.task)} ${num(progress.best_score)} on validation, epoch ${progress.best_epoch}`;
+}
+
+/** @param {string} task */
+export function scoreName(task) {
+  return task === "regression" ? "RMSE" : "Accuracy";
+}

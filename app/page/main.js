@@ -1,0 +1,120 @@
+// @ts-check
+/** The shell: navigation, light and dark, and one view at a time. */
+
+import { fill, h, link } from "./dom.js";
+import { find, onUnauthorized } from "./http.js";
+import { problemBox } from "./parts.js";
+import { go, readRoute, setSession, setTheme, theme, to } from "./state.js";
+import { dataView } from "./views/data.js";
+import { datasetView } from "./views/dataset.js";
+import { homeView } from "./views/home.js";
+import { jobView } from "./views/job.js";
+import { keyView } from "./views/key.js";
+import { modelView } from "./views/model.js";
+import { modelsView } from "./views/models.js";
+import { reportView } from "./views/report.js";
+import { trainView } from "./views/train.js";
+
+/**
+ * @typedef {{title: string, element: Element, close?: () => void}} View
+ * @typedef {(...names: any[]) => Promise<View>} MakeView
+ */
+
+/** The first part of an address, and what is shown there. @type {Record<string, MakeView>} */
+const VIEWS = {
+  "": homeView,
+  data: (id) => (id ? datasetView(id) : dataView()),
+  train: (id) => trainView(id, readRoute().query),
+  jobs: (id, part) => (part === "report" ? reportView(id) : id ? jobView(id) : homeView()),
+  key: keyView,
+  models: (id) => (id ? modelView(id) : modelsView()),
+};
+
+/** Address, name, and the scope without which it is not offered. */
+const NAV = [
+  ["", "Home", "read"],
+  ["data", "Data", "read"],
+  ["train", "Train", "write"],
+  ["models", "Models", "read"],
+  ["key", "Key", "key"],
+];
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+/** @type {View | null} */
+let shown = null;
+let turn = 0;
+
+async function show() {
+  const mine = ++turn;
+  const { path } = readRoute();
+  const isFirst = shown === null;
+  mark(path[0] ?? "");
+  /** @type {View} */
+  let view;
+  try {
+    const make = VIEWS[path[0] ?? ""];
+    view = make ? await make(...path.slice(1)) : notFound();
+  } catch (error) {
+    view = { title: "Not shown", element: h("div", {}, h("h1", {}, "Not shown"), problemBox(error)) };
+  }
+  if (mine !== turn) {
+    view.close?.(); // somebody went elsewhere meanwhile
+    return;
+  }
+  shown?.close?.();
+  shown = view;
+  document.title = view.title === "LoMETab" ? view.title : `${view.title} · LoMETab`;
+  fill(main, view.element);
+  if (!isFirst) {
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+}
+
+/** @returns {View} */
+function notFound() {
+  return {
+    title: "No such page",
+    element: h("div", {}, h("h1", {}, "No such page"), h("p", {}, "There is nothing at this address. ", link("Go home", to()))),
+  };
+}
+
+/** @param {string} current */
+function mark(current) {
+  const here = current === "jobs" ? "" : current;
+  for (const each of document.querySelectorAll("#nav a")) {
+    const isHere = each.getAttribute("href") === to(here);
+    if (isHere) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+}
+
+function furnish() {
+  document.querySelector(".skip")?.addEventListener("click", (event) => {
+    event.preventDefault(); // the address after the # is a view's
+    main.focus();
+  });
+  const nav = /** @type {Element} */ (document.getElementById("nav"));
+  fill(nav, ...NAV.map(([path, text, needs]) => link(text, to(...(path ? [path] : [])), { data: { needs } })), link("API", "docs"));
+  const toggle = h("button", { class: "quiet", type: "button" });
+  const name = () => fill(toggle, theme() === "dark" ? "Light" : "Dark");
+  toggle.addEventListener("click", () => {
+    setTheme(theme() === "dark" ? "light" : "dark");
+    name();
+  });
+  setTheme(null);
+  name();
+  fill(/** @type {Element} */ (document.getElementById("foot")), toggle);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    setTheme(null);
+    name();
+  });
+}
+
+onUnauthorized(() => {
+  if (readRoute().path[0] !== "key") go(to("key"));
+});
+addEventListener("hashchange", show);
+furnish();
+find("session", 401).then(setSession, () => {});
+show();

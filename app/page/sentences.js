@@ -1,0 +1,89 @@
+// @ts-check
+/** What the numbers of a report say of this model, one sentence for each figure. */
+
+import { count, num, percent } from "./format.js";
+
+/** @typedef {{report: any, diversity: any, calibration: any}} Reports */
+
+/** The whole in a few sentences. @param {Reports} reports */
+export function summarise({ report, diversity, calibration }) {
+  const { ensemble, members } = report.scores.test;
+  const [name, better] = "rmse" in ensemble ? ["rmse", -1] : ["accuracy", 1];
+  const mean = average(members[name]);
+  const gain = better * (ensemble[name] - mean);
+  const said = [
+    `On ${num(report.n_rows)} rows that it has never seen, the ensemble's ${name === "rmse" ? "RMSE" : "accuracy"} is ${num(ensemble[name])}.`,
+  ];
+  if (members[name].length > 1) {
+    said.push(`Its ${members[name].length} members alone come to ${num(mean)} on average: asking them together ${gain >= 0 ? "gains" : "loses"} ${num(Math.abs(gain), 2)}.`);
+  }
+  if (typeof calibration?.ece === "number") said.push(`When it names a probability, it is off by ${percent(calibration.ece)} on average.`);
+  if (diversity?.advice) said.push(`${diversity.advice.charAt(0).toUpperCase()}${diversity.advice.slice(1)}.`);
+  return said;
+}
+
+/** @param {number[]} values */
+function average(values) {
+  return values.reduce((sum, each) => sum + each, 0) / values.length;
+}
+
+/** One sentence about this model for a figure, if there is one. @type {Record<string, (reports: Reports) => string | null>} */
+export const SENTENCES = {
+  reliability: ({ calibration }) => {
+    const filled = calibration?.bins?.filter((/** @type {any} */ each) => each.count > 0) ?? [];
+    if (!filled.length) return null;
+    const worst = filled.reduce((/** @type {any} */ a, /** @type {any} */ b) => (gap(b) * b.count > gap(a) * a.count ? b : a));
+    return `Rows answered with about ${percent(worst.confidence, 0)} confidence are right in ${percent(worst.accuracy, 0)} of cases: this bin weighs most in an ECE of ${percent(calibration.ece)}.`;
+  },
+  coverage: ({ calibration }) => {
+    const all = calibration?.conformal_intervals ?? calibration?.conformal_sets ?? [];
+    const one = all.find((/** @type {any} */ each) => each.coverage === 0.9) ?? all.at(-1);
+    return one ? `Asked for ${percent(one.coverage, 0)}, they hold the truth for ${percent(one.measured)} of the test rows.` : null;
+  },
+  confusion: ({ report }) => {
+    const { classes, matrix } = report.confusion ?? {};
+    if (!matrix) return null;
+    let most = [0, 0, 0];
+    matrix.forEach((/** @type {number[]} */ row, /** @type {number} */ i) => row.forEach((n, j) => i !== j && n > most[0] && (most = [n, i, j])));
+    return most[0] ? `Most often ${classes[most[1]]} is taken for ${classes[most[2]]}: ${count(most[0], "row")}.` : "No row of the test part is taken for another class.";
+  },
+  "risk-coverage": ({ report }) => {
+    const curve = report.risk_coverage;
+    if (!curve) return null;
+    const half = curve.coverage.findIndex((/** @type {number} */ each) => each >= 0.5);
+    return `Answering only the half of the rows that it is most certain of changes its ${curve.loss} from ${num(curve.risk.at(-1), 3)} to ${num(curve.risk[half], 3)}.`;
+  },
+  members: ({ report }) => {
+    const { ensemble, members } = report.scores.test;
+    const name = "rmse" in ensemble ? "rmse" : "accuracy";
+    const isBetter = (/** @type {number} */ each) => (name === "rmse" ? each < ensemble[name] : each > ensemble[name]);
+    const n = members[name].filter(isBetter).length;
+    return `${n ? `${count(n, "member is", "members are")}` : "No member is"} better alone than all together.`;
+  },
+  decomposition: ({ report }) => {
+    const parts = report.decomposition;
+    return parts && parts.member_error ? `Differences between members take ${percent(parts.ambiguity / parts.member_error)} off their own error.` : null;
+  },
+  pairs: ({ diversity }) => {
+    const matrix = diversity?.pairwise_kl?.matrix ?? diversity?.squared_difference?.matrix;
+    return matrix && matrix.length > 1 ? pairWords(matrix) : null;
+  },
+  training: ({ report }) => (report.training ? `The best of ${count(report.training.epochs, "epoch")} is number ${report.training.best_epoch}.` : null),
+};
+
+/** @param {{confidence: number, accuracy: number}} bin */
+function gap({ confidence, accuracy }) {
+  return Math.abs(confidence - accuracy);
+}
+
+/** The most alike and the most different pair. @param {number[][]} matrix */
+export function pairWords(matrix) {
+  let [least, most] = [[Infinity, 0, 0], [-Infinity, 0, 0]];
+  matrix.forEach((row, i) => {
+    for (let j = 0; j < i; j += 1) {
+      if (row[j] < least[0]) least = [row[j], j, i];
+      if (row[j] > most[0]) most = [row[j], j, i];
+    }
+  });
+  return `Members ${least[1]} and ${least[2]} are most alike (${num(least[0], 3)}), ${most[1]} and ${most[2]} differ most (${num(most[0], 3)}).`;
+}

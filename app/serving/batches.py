@@ -1,0 +1,195 @@
+"""Small requests: those of one caller for one model are answered by one run."""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from app.monitor import get_collector
+from app.serving.explanations import check_explained, explain
+from app.serving.models import ServedModel, find_served
+from app.serving.opened import Inputs, Opened, open_request
+from app.serving.options import DEFAULT
+from app.serving.predictors import Predictors
+from app.serving.requests import PredictRequest
+from app.serving.writers import Columns, with_ids
+from lometab.errors import DataError
+from lometab.prediction import Answered
+from lometab.predictor import Predictor
+
+
+class SmallRequest(NamedTuple):
+    """A request whose body is in memory."""
+
+    request: PredictRequest
+    body: bytes
+
+
+class Answer(NamedTuple):
+    """The last stage: what is sent, whole."""
+
+    content: bytes
+    headers: dict[str, str]
+
+
+Result = Answer | None
+"""None comes of a request with more rows than go into one run: it is a table."""
+Seconds = dict[str, float]
+
+
+class _Encoded(NamedTuple):
+    """A request whose rows are ready to be run, and how long that took."""
+
+    opened: Opened
+    inputs: Inputs
+    seconds: Seconds
+
+
+def answer_together(
+    requests: list[SmallRequest], predictors: Predictors, max_rows: int
+) -> list[Result | Exception]:
+    """What comes of the first of them, up to a number of rows.
+
+    All are of one caller and name one model, so they share the query for both. What is
+    wrong with one of them is told to that one.
+    """
+    started_at = perf_counter()
+    first = requests[0].request
+    try:
+        model = find_served(first.secret, first.reference)
+        predictor = predictors.get(model)
+    except Exception as error:  # they all asked the same
+        return [error] * len(requests)
+    found: list[_Encoded | Exception | None] = []
+    n_rows = 0
+    parsing_at = started_at
+    for each in requests:
+        if n_rows >= max(1, max_rows):
+            break
+        queued = started_at - each.request.received_at
+        try:
+            encoded = _encode(each, model, predictor)
+        except Exception as error:
+            found.append(error)
+            continue
+        parsed_at = perf_counter()
+        if encoded is None:
+            found.append(None)
+        else:
+            n_rows += len(encoded[1].x_num)
+            seconds = {"parse": parsed_at - parsing_at, "queue": queued}
+            found.append(_Encoded(*encoded, seconds))
+        parsing_at = parsed_at
+    answers = _run([each for each in found if isinstance(each, _Encoded)], predictor)
+    return [next(answers) if isinstance(e, _Encoded) else e for e in found]
+
+
+def _encode(
+    small: SmallRequest, model: ServedModel, predictor: Predictor
+) -> tuple[Opened, Inputs] | None:
+    """The rows of a request; None if they are too many for one run."""
+    opened = open_request(small.request, small.body, model, predictor)
+    if opened.options.explain:
+        check_explained(opened)
+    if (only := opened.encode_only()) is not None:
+        return opened, only
+    chunks = opened.encode(opened.notes)
+    first = next(chunks, None)
+    if first is None:
+        raise DataError("there are no rows to predict")
+    return (opened, first) if next(chunks, None) is None else None
+
+
+def _run(group: list[_Encoded], predictor: Predictor) -> Iterator[Answer | Exception]:
+    """An answer for each. If the run fails, each has one of its own."""
+    if not group:
+        return
+    started_at = perf_counter()
+    try:
+        x_num, x_cat = _join(group)
+        mean, members, novelty = predictor.run_all(x_num, x_cat)
+    except Exception as error:
+        if len(group) == 1:
+            yield error
+            return
+        for each in group:
+            yield from _run([each], predictor)
+        return
+    spent = perf_counter() - started_at
+    answered = Answered(mean, members, novelty)
+    _watch(group, predictor, x_num, x_cat, answered)
+    # Most have no options: what they are told is worked out once for all.
+    shared: Columns = {}
+    stop = 0
+    for each in group:
+        start, stop = stop, stop + len(each.inputs.x_num)
+        each.seconds["run"] = spent
+        if novelty is not None:
+            each.opened.notes.see_novel(novelty[start:stop, 0])
+        writing_at = perf_counter()
+        try:
+            if len(group) > 1 and each.opened.options is DEFAULT:
+                shared = shared or each.opened.make_columns(
+                    mean, members, novelty, x_cat
+                )
+                columns = {name: all_[start:stop] for name, all_ in shared.items()}
+            else:
+                part = mean[start:stop], members[start:stop]
+                columns = each.opened.make_columns(
+                    *part,
+                    None if novelty is None else novelty[start:stop],
+                    each.inputs.x_cat,
+                )
+                if each.opened.options.explain:
+                    columns["explanation"] = explain(each.opened, each.inputs, *part)
+                    each.seconds["explain"] = perf_counter() - writing_at
+            yield _write(each, columns, writing_at)
+        except Exception as error:
+            yield error
+
+
+def _watch(
+    group: list[_Encoded],
+    predictor: Predictor,
+    x_num: Any,
+    x_cat: Any,
+    answered: Answered,
+) -> None:
+    """Rows without ids are noted together, others by their requests."""
+    collector = get_collector()
+    if not collector.is_on:
+        return
+    model = group[0].opened.model
+    if len(group) == 1 or all(each.inputs.ids is None for each in group):
+        ids = group[0].inputs.ids
+        collector.watch(*model[:2], predictor, x_num, x_cat, answered, ids)
+        return
+    stop = 0
+    for each in group:
+        start, stop = stop, stop + len(each.inputs.x_num)
+        novelty = answered.novelty
+        part = Answered(
+            answered.mean[start:stop],
+            answered.members[start:stop],
+            None if novelty is None else novelty[start:stop],
+        )
+        collector.watch(*model[:2], predictor, *each.inputs[:2], part, each.inputs.ids)
+
+
+def _join(group: list[_Encoded]) -> tuple[Any, Any]:
+    if len(group) == 1:
+        return group[0].inputs[:2]
+    return (
+        np.concatenate([each.inputs.x_num for each in group]),
+        np.concatenate([each.inputs.x_cat for each in group]),
+    )
+
+
+def _write(encoded: _Encoded, columns: Columns, started_at: float) -> Answer:
+    opened, inputs, seconds = encoded
+    head = opened.head()
+    writer = opened.make_writer()
+    content = writer.write_all(head, with_ids(columns, inputs.ids))
+    seconds["encode"] = perf_counter() - started_at
+    return Answer(content, opened.make_headers(head, seconds))

@@ -1,0 +1,103 @@
+"""`POST /invocations`, as MLflow's scoring server takes it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.errors import AppError
+from app.serving.neighbours import Answered, Asked
+from app.serving.options import PredictOptions
+from lometab.answers import flatten
+from lometab.errors import DataError, suggest
+
+FORMS = ("dataframe_split", "dataframe_records", "inputs", "instances")
+
+
+class Invocation:
+    """One request: rows in one of MLflow's forms, `params` as predict's options."""
+
+    def read(self, body: bytes, headers: Mapping[bytes, bytes]) -> Asked:
+        content_type = headers.get(b"content-type", b"").decode("latin-1")
+        if content_type.partition(";")[0].strip().lower() == "text/csv":
+            return Asked(content_type, body, {"exclude": ["members"]})
+        found = _parse(body)
+        if not isinstance(found, dict):
+            raise DataError(
+                f"the body must be an object with one of {', '.join(FORMS)}"
+            )
+        forms = [name for name in FORMS if name in found]
+        unknown = [name for name in found if name not in (*FORMS, "params")]
+        if len(forms) != 1 or unknown:
+            hint = suggest(unknown[0], FORMS) if unknown else ""
+            raise DataError(
+                f"the body must have one of {', '.join(FORMS)}, and perhaps params, "
+                f"however: {', '.join(found)}{hint}"
+            )
+        rows = _read_rows(forms[0], found[forms[0]])
+        return Asked("application/json", orjson.dumps(rows), _read_params(found))
+
+    def write(self, answer: dict[str, Any]) -> Answered:
+        columns = flatten(answer)
+        rows = [
+            dict(zip(columns, row, strict=True))
+            for row in zip(*columns.values(), strict=True)
+        ]
+        return Answered("application/json", orjson.dumps({"predictions": rows}))
+
+    def explain(self, error: AppError) -> Mapping[str, str]:
+        code = "BAD_REQUEST" if error.status < 500 else "INTERNAL_ERROR"
+        return {"error_code": code, "message": error.detail}
+
+
+def _parse(body: bytes) -> Any:
+    """JSON, in which MLflow's own client writes NaN for what is missing."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        told = DataError(f"the body is no JSON: {error}")
+    try:
+        return json.loads(body, parse_constant=_read_constant)
+    except (ValueError, RecursionError):
+        raise told from None
+
+
+def _read_constant(name: str) -> None:
+    if name != "NaN":
+        raise ValueError(name)
+
+
+def _read_params(found: Mapping[str, Any]) -> dict[str, Any]:
+    params = found.get("params") or {}
+    known = [*PredictOptions.model_fields]
+    if not isinstance(params, dict):
+        raise DataError("params must be an object")
+    for name in params:
+        if name not in known:
+            raise DataError(f"there is no parameter {name!r}{suggest(name, known)}")
+    wanted = "include" in params or "exclude" in params
+    return {**params} if wanted else {**params, "exclude": ["members"]}
+
+
+def _read_rows(form: str, value: Any) -> Any:
+    """As predict takes them; it says what is wrong with the rest."""
+    if form == "dataframe_split":
+        if not isinstance(value, dict):
+            raise DataError("dataframe_split must be an object of columns and data")
+        return {name: value.get(name) for name in ("columns", "data")}
+    if form in ("inputs", "instances") and isinstance(value, dict):
+        names = [*value]
+        columns = [
+            each if isinstance(each, list) else [each] for each in value.values()
+        ]
+        if len({len(each) for each in columns}) > 1:
+            raise DataError(f"all columns of {form} must have as many values")
+        rows = [[_only(v) for v in row] for row in zip(*columns, strict=True)]
+        return {"columns": names, "data": rows}
+    return {"rows": value}
+
+
+def _only(value: Any) -> Any:
+    """A tensor of shape (N, 1) is a column too."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value

@@ -1,0 +1,285 @@
+"""Who takes part in the suite: recipes of our own, CatBoost, and the `tabm` package."""
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lometab.config import Task, TrainConfig
+from lometab.embedding import compute_bins
+from lometab.ensemble import Prepared
+from lometab.table import features, target
+from lometab.train import Part, member_loss, predict, score
+
+Answers = dict[str, NDArray[np.float64]]
+"""Of each part: targets `(N, K)`, or probabilities `(N, K, C)`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a contender learns from: the table as it is, and as our networks see it."""
+
+    table: dict[str, Any]
+    parts: dict[str, NDArray[np.intp]]
+    prepared: Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What training came to, before anything is scored."""
+
+    answers: Answers
+    cpu_seconds: float
+    seconds: float
+    epochs: int
+    best_epoch: int
+    n_parameters: int
+    settings: dict[str, Any]
+    longest_wait: int | None = None
+    """Epochs between one best epoch and the next: less patience changes nothing."""
+
+
+Train = Callable[[Rows, int, int | None], Trained]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to train; `reason` says in one line why it might be better."""
+
+    reason: str
+    train: Train
+    n_fits: int = 1
+    """How many runs of the default it costs, before one has been made."""
+
+
+def own(reason: str, *, cost: int = 1, **settings: Any) -> Contender:
+    """Settings that differ from the default preset."""
+
+    def train(rows: Rows, seed: int, k: int | None) -> Trained:
+        return _train_own(rows, _config(settings, seed, k))
+
+    return Contender(reason, train, cost)
+
+
+def _config(settings: dict[str, Any], seed: int, k: int | None) -> TrainConfig:
+    config = TrainConfig(**{**({} if k is None else {"k": k}), **settings})
+    return replace(config, seed=seed)
+
+
+def _train_own(rows: Rows, config: TrainConfig) -> Trained:
+    started, wall = time.process_time(), time.perf_counter()
+    fit = rows.prepared.fit(config)
+    cpu, wall = time.process_time() - started, time.perf_counter() - wall
+    answers = {
+        name: _answers(
+            predict(fit.model, torch.from_numpy(x.x_num), torch.from_numpy(x.x_cat)),
+            rows.prepared,
+        )
+        for name, x in rows.prepared.parts.items()
+        if name != "train"
+    }
+    return Trained(
+        answers,
+        cpu,
+        wall,
+        len(fit.history),
+        fit.best_epoch,
+        fit.model.n_parameters,
+        asdict(config),
+        max(np.diff([0, *dict.fromkeys(p.best_epoch for p in fit.history)]).tolist()),
+    )
+
+
+def _answers(outputs: Tensor, prepared: Prepared) -> NDArray[np.float64]:
+    outputs = outputs.double()
+    if prepared.schema.task == "regression":
+        scaler = prepared.preprocessor
+        return outputs.squeeze(-1).numpy() * scaler.y_std_ + scaler.y_mean_
+    if prepared.schema.task == "multiclass":
+        return outputs.softmax(-1).numpy()
+    return torch.cat([-outputs, outputs], dim=-1).sigmoid().numpy()
+
+
+def _train_catboost(rows: Rows, seed: int, _: int | None) -> Trained:
+    """Its defaults, at most 2000 rounds, stopped after 50 without a better score."""
+    import catboost
+
+    schema = rows.prepared.schema
+    x_num, x_cat = features(rows.table, schema)
+    y = target(rows.table, schema)
+
+    def pool(part: NDArray[np.intp]) -> Any:
+        numbers = np.ascontiguousarray(x_num[part], np.float32)
+        texts = [[text.encode() for text in row] for row in x_cat[part]]
+        data = catboost.FeaturesData(
+            num_feature_data=numbers if x_num.shape[1] else None,
+            cat_feature_data=np.array(texts, object) if x_cat.shape[1] else None,
+        )
+        return catboost.Pool(data, y[part])
+
+    is_regression = schema.classes is None
+    kind = catboost.CatBoostRegressor if is_regression else catboost.CatBoostClassifier
+    settings = {"iterations": 2000, "early_stopping_rounds": 50}
+    model = kind(
+        random_seed=seed,
+        thread_count=1,
+        verbose=False,
+        allow_writing_files=False,
+        **settings,
+    )
+    started, wall = time.process_time(), time.perf_counter()
+    model.fit(pool(rows.parts["train"]), eval_set=pool(rows.parts["val"]))
+    cpu, wall = time.process_time() - started, time.perf_counter() - wall
+    ask = model.predict if is_regression else model.predict_proba
+    answers = {
+        name: ask(pool(part))[:, None]
+        for name, part in rows.parts.items()
+        if name != "train"
+    }
+    best = int(model.get_best_iteration() or 0) + 1
+    return Trained(answers, cpu, wall, int(model.tree_count_), best, 0, settings)
+
+
+def _train_tabm_package(rows: Rows, seed: int, k: int | None) -> Trained:
+    """The authors' network at its defaults, trained as their example does.
+
+    Piecewise-linear embeddings with our number of bins and width; lr 2e-3, decay 3e-4,
+    batches of 256 of each member's own, patience 16.
+    """
+    import rtdl_num_embeddings
+    import tabm
+
+    prepared = rows.prepared
+    task: Task = prepared.schema.task
+    train, val = prepared.parts["train"], prepared.parts["val"]
+    torch.manual_seed(seed)
+    embeddings = None
+    if train.x_num.shape[1]:
+        embeddings = rtdl_num_embeddings.PiecewiseLinearEmbeddings(
+            compute_bins(torch.from_numpy(train.x_num), 48),
+            d_embedding=16,
+            activation=False,
+            version="B",
+        )
+    model = tabm.TabM.make(
+        n_num_features=train.x_num.shape[1],
+        # An unseen level is a code of its own here: the package knows no zeros.
+        cat_cardinalities=[n + 1 for n in prepared.preprocessor.cardinalities_],
+        d_out=len(prepared.schema.classes or ()) if task == "multiclass" else 1,
+        num_embeddings=embeddings,
+        **({} if k is None else {"k": k}),
+    )
+    started, wall = time.process_time(), time.perf_counter()
+    best_epoch, epochs = _fit_package(model, train, val, task)
+    cpu, wall = time.process_time() - started, time.perf_counter() - wall
+    answers = {
+        name: _answers(_ask_package(model, x), prepared)
+        for name, x in prepared.parts.items()
+        if name != "train"
+    }
+    n_parameters = sum(p.numel() for p in model.parameters())
+    settings = {"lr": 2e-3, "weight_decay": 3e-4, "k": model.k}
+    return Trained(answers, cpu, wall, epochs, best_epoch, n_parameters, settings)
+
+
+def _fit_package(
+    model: Any, train: Part, val: Part, task: Task, patience: int = 16
+) -> tuple[int, int]:
+    """Leaves the best epoch's weights in the model; that epoch, and how many ran."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=3e-4)
+    y, y_val = torch.from_numpy(train.y), torch.from_numpy(val.y)
+    x_num, x_cat = torch.from_numpy(train.x_num), torch.from_numpy(train.x_cat)
+    sign = -1 if task == "regression" else 1
+    best, best_epoch, weights = -math.inf, 0, copy.deepcopy(model.state_dict())
+    for epoch in range(1, 301):
+        model.train()
+        orders = torch.stack([torch.randperm(len(y)) for _ in range(model.k)], 1)
+        for batch in orders.split(256):
+            outputs = model(
+                x_num[batch] if x_num.shape[1] else None,
+                x_cat[batch] if x_cat.shape[1] else None,
+            )
+            optimizer.zero_grad()
+            member_loss(outputs, y[batch], task).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        reached, _, _ = score(_ask_package(model, val), y_val, task=task, y_std=1.0)
+        if sign * reached > best:
+            best, best_epoch = sign * reached, epoch
+            weights = copy.deepcopy(model.state_dict())
+        if epoch - best_epoch >= patience:
+            break
+    model.load_state_dict(weights)
+    return best_epoch, epoch
+
+
+def _ask_package(model: Any, part: Part) -> Tensor:
+    model.eval()
+    with torch.inference_mode():
+        batches = zip(
+            torch.from_numpy(part.x_num).split(1024),
+            torch.from_numpy(part.x_cat).split(1024),
+            strict=True,
+        )
+        return torch.cat(
+            [
+                model(n if n.shape[1] else None, c if c.shape[1] else None)
+                for n, c in batches
+            ]
+        )
+
+
+DEEP = {"n_blocks": 3, "d_block": 128, "dropout": 0.0, "sigma_init": 2.0}
+ENDING = {"ema": 0.998, "stop_on": "nll"}
+CALM = {**DEEP, "sigma_init": 1.0, **ENDING}
+FEATURE = {**CALM, "mask_init": "feature"}
+
+BASE = "default"
+CONTENDERS: dict[str, Contender] = {
+    BASE: own("the default preset as it is"),
+    "calm-feature": own("calm; a mask starts as one of features", **FEATURE),
+    "catboost": Contender("CatBoost's defaults with early stopping", _train_catboost),
+    "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),
+    "tabm": own("rank-1 masks that start at one", variant="tabm"),
+    "calm": own("3 x 128, sigma 1, no dropout, averaged, stopped on NLL", **CALM),
+    "deep-ema-nll": own(
+        "the same with sigma 2: members start further apart", **DEEP, **ENDING
+    ),
+    "default-ema-nll": own(
+        "the default's size; accuracy is coarse, and weights jump", **ENDING
+    ),
+    "calm-feature-lr": own(
+        "smaller steps once the score stalls", lr_patience=5, **FEATURE
+    ),
+    "calm-feature-nodecay": own(
+        "decay pulls members together", decay_masks=False, **FEATURE
+    ),
+    "calm-feature-he": own(
+        "a larger start of W falls faster", weight_init="he", **FEATURE
+    ),
+    "calm-feature-lr2e-3": own("averaging allows larger steps", lr=2e-3, **FEATURE),
+    "calm-feature-share": own(
+        "shared batches: the embedding is computed once", share_batches=True, **FEATURE
+    ),
+    "mlp": own("one member", variant="mlp"),
+    "additive": own("W + AB instead of W * (1 + AB)", variant="additive"),
+    "deep-ensemble": own("members that share nothing", variant="deep-ensemble", cost=2),
+    "tabm-package": Contender(
+        "the authors' package at its default size", _train_tabm_package, n_fits=6
+    ),
+    "deep": own("3 x 128, sigma 2, no dropout", **DEEP),
+    "deep-ema": own("the same, averaged", ema=0.998, **DEEP),
+}
+
+DROPPED: dict[str, str] = {
+    "deep": "tiny, small: sigma 2 overfits; on few rows worse than the default",
+    "deep-ema": "tiny, small: as deep; validation says better, decision rows worse",
+}
+"""Clearly worse on the decision rows of a stage: no further runs, with the reason."""

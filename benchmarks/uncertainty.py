@@ -1,0 +1,442 @@
+"""What controlled diversity is good for: errors, widths and shifts, found or not.
+
+    python benchmarks/uncertainty.py [--datasets ...] [--arms ...] [--seeds 0 1 2 3 4]
+    python benchmarks/uncertainty.py --report
+
+A run trains one arm on one set with one seed and is stored at once; what is stored is
+not run again. `docs/diversity.md` is written from the stored runs alone. At most 5000
+training rows of a set are seen: 16 members and five seeds then take hours, not weeks.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from record import ROOT, Runs, table
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_predict
+from suite_sets import TARGETS, load
+from tables import DATA
+
+from lometab.config import TrainConfig
+from lometab.ensemble import Ensemble, answer, prepare
+from lometab.evaluation import metrics
+from lometab.table import Parts, Split, features, read_numbers, split_rows, target
+
+PAGE = ROOT / "docs" / "diversity.md"
+Array = NDArray[Any]
+MAX_TRAIN, MAX_VAL, MAX_TEST = 5000, 2000, 4000
+K = 16
+STEPS = (0.1, 0.3, 1.0, 3.0, 9.0)
+"""Values of sigma_init^2 sqrt(rank), at rank 8: five steps of diversity."""
+RANK = 8
+
+ARMS: dict[str, dict[str, Any]] = {
+    **{
+        f"lometab {step:g}": {
+            "k": K,
+            "rank": RANK,
+            "sigma_init": math.sqrt(step / math.sqrt(RANK)),
+        }
+        for step in STEPS
+    },
+    "tabm": {"variant": "tabm", "k": K},
+    "deep-ensemble": {"variant": "deep-ensemble", "k": K},
+    "mlp": {"variant": "mlp", "k": 1},
+}
+CATBOOST = "catboost"
+"""Trees with virtual ensembles: prefixes of one model as members."""
+
+SHIFTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "bike_sharing_hour": ("instant", lambda x: x > np.quantile(x, 0.7)),
+    "california": ("Longitude", lambda x: x > np.quantile(x, 0.7)),
+    "adult": ("hours-per-week", lambda x: x > 45),
+}
+"""Rows that are kept from training by the value of a column, and asked as shifted."""
+
+
+@cache
+def load_parts(name: str, is_shifted: bool) -> tuple[Any, Any, Parts, Array]:
+    """Rows of the given split; shifted ones are left out of it and a part of theirs."""
+    contents, schema = load(name, DATA)
+    given = split_rows(contents, schema, Split(kind="column", column="part"))
+    shifted = np.zeros(len(target(contents, schema)), dtype=bool)
+    if is_shifted:
+        column, judge = SHIFTS[name]
+        shifted = judge(read_numbers(contents[column], column, ()))
+    rng = np.random.default_rng(0)
+    parts: Parts = {}
+    for part, most in (("train", MAX_TRAIN), ("val", MAX_VAL), ("test", MAX_TEST)):
+        rows = given[part][~shifted[given[part]]]
+        parts[part] = np.sort(rng.permutation(rows)[:most])
+    return contents, schema, parts, np.flatnonzero(shifted)[:MAX_TEST]
+
+
+def measure(name: str, arm: str, seed: int, is_shifted: bool) -> dict[str, Any]:
+    contents, schema, parts, shifted = load_parts(name, is_shifted)
+    x_num, x_cat = features(contents, schema)
+    y = target(contents, schema)
+    prepared = prepare(contents, schema, parts)
+    started_at = time.perf_counter()
+    if arm == CATBOOST:
+        ask = train_catboost(schema, x_num, x_cat, y, parts, seed)
+    else:
+        config = TrainConfig(**ARMS[arm], seed=seed, share_batches=True, max_epochs=60)
+        ensemble = Ensemble(schema, prepared.preprocessor, config, prepared.fit(config))
+        ask = lambda rows: answer(ensemble, x_num[rows], x_cat[rows])  # noqa: E731
+    found: dict[str, Any] = {"seconds": round(time.perf_counter() - started_at, 1)}
+    answers = {part: ask(parts[part]) for part in ("val", "test")}
+    truth = {part: y[parts[part]] for part in answers}
+    found |= (
+        judge_numbers(truth, answers)
+        if y.dtype.kind == "f"
+        else judge_classes(truth, answers)
+    )
+    if is_shifted:
+        fitted = prepared.preprocessor
+        assert fitted.novelty_ is not None
+        novelty = [
+            fitted.novelty_.measure(
+                x_num[rows], *fitted.transform(x_num[rows], x_cat[rows])
+            )[:, 0]
+            for rows in (parts["test"], shifted)
+        ]
+        found["shift"] = judge_shift(answers["test"], ask(shifted), novelty)
+    found |= {
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+    return found
+
+
+def train_catboost(
+    schema: Any, x_num: Array, x_cat: Array, y: Array, parts: Parts, seed: int
+) -> Callable[[Array], tuple[Array, Array]]:
+    from catboost import CatBoostClassifier, CatBoostRegressor, Pool
+
+    is_regression = schema.classes is None
+    kind = CatBoostRegressor if is_regression else CatBoostClassifier
+    model = kind(
+        random_seed=seed, posterior_sampling=True, thread_count=1, verbose=False
+    )
+    n_num = x_num.shape[1]
+
+    def pool(rows: Array) -> Any:
+        data = np.concatenate([x_num[rows].astype(object), x_cat[rows]], axis=1)
+        return Pool(data, y[rows], cat_features=[*range(n_num, data.shape[1])])
+
+    model.fit(pool(parts["train"]), eval_set=pool(parts["val"]))
+
+    def ask(rows: Array) -> tuple[Array, Array]:
+        raw = model.virtual_ensembles_predict(
+            pool(rows), prediction_type="VirtEnsembles", virtual_ensembles_count=K
+        )
+        if is_regression:
+            members = raw[:, :, 0].astype(np.float64)
+            return members.mean(axis=1), members
+        p = 1 / (1 + np.exp(-raw[:, :, 0].astype(np.float64)))
+        members = np.stack([1 - p, p], axis=2)
+        return members.mean(axis=1), members
+
+    return ask
+
+
+# What is asked of a run
+
+
+def judge_classes(truth: Any, answers: Any) -> dict[str, Any]:
+    y, (mean_, members) = truth["test"], answers["test"]
+    wrong = metrics.is_wrong(y, mean_)
+    doubts = {"confidence": 1 - mean_.max(axis=1)}
+    if members.shape[1] > 1:
+        doubts["mutual_information"] = metrics.mutual_information(members)
+        doubts["disagreement"] = metrics.disagreement(members)
+    found: dict[str, Any] = {"accuracy": metrics.accuracy(y, mean_)}
+    for name, doubt in doubts.items():
+        found[f"auroc {name}"] = metrics.error_auroc(y, mean_, doubt)
+        found[f"aurc {name}"] = metrics.aurc(wrong, doubt)
+    if len(doubts) > 1:
+        found["auroc both"] = _auroc_of_both(wrong, doubts)
+        found["diversity"] = metrics.mean_over_pairs(metrics.pairwise_kl(members))
+    found["removed"] = _removed(y, members)
+    return found
+
+
+def _auroc_of_both(wrong: Array, doubts: dict[str, Array]) -> float | None:
+    """A logistic regression on confidence and mutual information, cross-validated."""
+    if not 10 <= wrong.sum() <= len(wrong) - 10:
+        return None
+    both = np.stack(
+        [np.log(doubts[n] + 1e-9) for n in ("confidence", "mutual_information")], axis=1
+    )
+    both = (both - both.mean(axis=0)) / both.std(axis=0)
+    scores = cross_val_predict(
+        LogisticRegression(), both, wrong, cv=5, method="predict_proba"
+    )[:, 1]
+    return metrics.scores.roc_auc(wrong, scores)
+
+
+def judge_numbers(truth: Any, answers: Any) -> dict[str, Any]:
+    y, (mean_, members) = truth["test"], answers["test"]
+    found: dict[str, Any] = {"rmse": metrics.rmse(y, mean_)}
+    spread = metrics.member_std(members)
+    if spread is None:
+        return found
+    val = metrics.member_std(answers["val"][1])
+    offset, ratio = metrics.fit_offset(truth["val"], answers["val"][0], val)
+    found["removed"] = _removed(y, members)
+    found["diversity"] = metrics.ambiguity(members) / float(np.var(y))
+    found["auroc spread"] = metrics.large_error_auroc(y, mean_, spread)
+    if offset is None:
+        return found
+    errors = metrics.conformal_scores(y, mean_)
+    scaled = errors / (spread + offset)
+    width = np.quantile(scaled, 0.9) * (spread + offset)
+    constant = np.quantile(errors, 0.9)
+    hardest = spread >= np.quantile(spread, 0.9)
+    return found | {
+        "width val": ratio,
+        "width": float(width.mean() / constant),
+        "worst decile scaled": float(np.mean(errors[hardest] <= width[hardest])),
+        "worst decile constant": float(np.mean(errors[hardest] <= constant)),
+    }
+
+
+def _removed(y: Array, members: Array) -> float | None:
+    if members.shape[1] < 2:
+        return None
+    errors = metrics.row_errors(y, members)
+    return float(1 - errors.ensemble.mean() / errors.members.mean())
+
+
+def judge_shift(before: Any, after: Any, novelty: list[Array]) -> dict[str, float]:
+    """How well each measure tells shifted rows from others: AUROC."""
+    is_shifted = np.repeat([False, True], [len(each) for each in novelty])
+    doubts: dict[str, list[Array]] = {"novelty": novelty}
+    if before[0].ndim == 1:
+        if before[1].shape[1] > 1:
+            doubts["spread"] = [metrics.member_std(each[1]) for each in (before, after)]
+    else:
+        doubts["confidence"] = [1 - each[0].max(axis=1) for each in (before, after)]
+        if before[1].shape[1] > 1:
+            doubts["mutual_information"] = [
+                metrics.mutual_information(each[1]) for each in (before, after)
+            ]
+    return {
+        name: float(metrics.scores.roc_auc(is_shifted, np.concatenate(pair)) or 0.5)
+        for name, pair in doubts.items()
+    }
+
+
+# The page
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """Mean and 95 % interval of paired differences or of values."""
+    middle = mean(values)
+    half = (
+        1.96 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    )
+    return middle, middle - half, middle + half
+
+
+def show(values: list[float], scale: float = 1.0, digits: int = 3) -> str:
+    if not values:
+        return "-"
+    numbers = (f"{scale * each:+.{digits}f}" for each in interval(values))
+    middle, lower, upper = numbers
+    return f"{middle} [{lower}, {upper}]"
+
+
+def differences(runs: list[Any], first: str, second: str) -> list[float]:
+    return [
+        result[first] - result[second]
+        for _, result in runs
+        if result.get(first) is not None and result.get(second) is not None
+    ]
+
+
+def report(runs: Runs) -> str:
+    stored = [*runs]
+    ours = [run for run in stored if run[0]["arm"].startswith("lometab")]
+    classes = [run for run in ours if "accuracy" in run[1]]
+    numbers = [run for run in ours if "width" in run[1]]
+    shifted = [run for run in ours if "shift" in run[1]]
+    sections = [
+        "# What controlled diversity is good for\n",
+        "Written by `make bench-uncertainty` from its stored runs; do not edit.\n",
+        answer_in_short(classes, numbers, shifted),
+        f"{len(stored)} runs: "
+        f"{len({run[0]['dataset'] for run in stored})} data sets, "
+        f"{len({run[0]['arm'] for run in stored})} arms, "
+        f"{len({run[0]['seed'] for run in stored})} seeds. At most {MAX_TRAIN} "
+        "training rows; brackets are 95 % intervals over runs.\n",
+        "## (a) Do members find errors that confidence does not?\n",
+        by_set(classes, "auroc mutual_information", "auroc confidence"),
+        by_set(classes, "auroc both", "auroc confidence"),
+        "## (b) Are intervals that follow the spread narrower?\n",
+        widths(numbers),
+        "## (c) What finds shifted rows?\n",
+        shifts([run for run in stored if "shift" in run[1]]),
+        "## (d) What does more diversity change?\n",
+        doubled(ours),
+    ]
+    return "\n".join(sections)
+
+
+def answer_in_short(classes: Any, numbers: Any, shifted: Any) -> str:
+    """One plain answer, by the sign of the intervals."""
+    parts = []
+    if gain := differences(classes, "auroc both", "auroc confidence"):
+        middle, lower, _ = interval(gain)
+        verdict = "add" if lower > 0 and middle > 0.005 else "add little or nothing"
+        parts.append(
+            f"For classes, members {verdict} to plain confidence in finding errors "
+            f"(AUROC {show(gain)} for both together)."
+        )
+    if width := [run[1]["width"] - 1 for run in numbers]:
+        _, _, upper = interval(width)
+        verdict = "narrower" if upper < 0 else "not reliably narrower"
+        parts.append(
+            "For numbers, intervals that follow the members' spread are "
+            f"{verdict} at equal coverage ({show(width, 100, 1)} %)."
+        )
+    if shifted:
+        better = [
+            run[1]["shift"]["novelty"]
+            - max(v for n, v in run[1]["shift"].items() if n != "novelty")
+            for run in shifted
+        ]
+        _, lower, upper = interval(better)
+        verdict = "better than" if lower > 0 else "worse than" if upper < 0 else "as"
+        parts.append(
+            f"Shifted rows are found by novelty {verdict} by uncertainty "
+            f"(AUROC {show(better)})."
+        )
+    return "**In short.** " + (" ".join(parts) or "Nothing was run yet.") + "\n"
+
+
+def by_set(runs: Any, first: str, second: str) -> str:
+    rows = []
+    for name in sorted({key["dataset"] for key, _ in runs}):
+        own = [run for run in runs if run[0]["dataset"] == name]
+        rows.append([name, len(own), show(differences(own, first, second))])
+    return table(["data set", "runs", f"{first} minus {second}"], rows)
+
+
+def widths(runs: Any) -> str:
+    rows = []
+    for name in sorted({key["dataset"] for key, _ in runs}):
+        own = [result for key, result in runs if key["dataset"] == name]
+        rows.append(
+            [
+                name,
+                len(own),
+                show([each["width"] - 1 for each in own], 100, 1),
+                f"{mean(each['worst decile scaled'] for each in own):.1%}",
+                f"{mean(each['worst decile constant'] for each in own):.1%}",
+            ]
+        )
+    header = [
+        "data set",
+        "runs",
+        "width of scaled to constant intervals of 90 %, percent",
+        "coverage of the tenth with the largest spread, scaled",
+        "constant",
+    ]
+    return table(header, rows)
+
+
+def shifts(runs: Any) -> str:
+    rows = []
+    for name in sorted({key["dataset"] for key, _ in runs}):
+        for arm in sorted({key["arm"] for key, _ in runs}):
+            own = [
+                result["shift"]
+                for key, result in runs
+                if (key["dataset"], key["arm"]) == (name, arm)
+            ]
+            if own:
+                cells = [
+                    f"{mean(e[n] for e in own):.3f}" if n in own[0] else "-"
+                    for n in ("novelty", "spread", "confidence", "mutual_information")
+                ]
+                rows.append([name, arm, len(own), *cells])
+    header = ["data set", "arm", "runs", "novelty", "spread", "confidence"]
+    return table([*header, "mutual information"], rows)
+
+
+def doubled(runs: Any) -> str:
+    """Slopes over log2 of the measured diversity, by set, seeds together."""
+    rows = []
+    for name in sorted({key["dataset"] for key, _ in runs}):
+        own = [r for key, r in runs if key["dataset"] == name and r.get("diversity")]
+        if len(own) < 5:
+            continue
+        x = np.log2([each["diversity"] for each in own])
+        cells = []
+        for measured in ("rmse", "accuracy", "removed", "width", "auroc both"):
+            pairs = [
+                (a, each[measured])
+                for a, each in zip(x, own, strict=True)
+                if each.get(measured) is not None
+            ]
+            cells.append(_slope(pairs))
+        rows.append([name, len(own), *cells])
+    header = ["data set", "runs", "RMSE", "accuracy", "share of error removed"]
+    return table([*header, "relative width", "AUROC of both"], rows)
+
+
+def _slope(pairs: list[tuple[float, float]]) -> str:
+    if len(pairs) < 5 or np.ptp([a for a, _ in pairs]) == 0:
+        return "-"
+    a, b = np.array(pairs).T
+    slope, _ = np.polyfit(a, b, 1)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(500):
+        rows = rng.integers(len(a), size=len(a))
+        if np.ptp(a[rows]) > 0:
+            drawn.append(np.polyfit(a[rows], b[rows], 1)[0])
+    lower, upper = np.quantile(drawn, [0.025, 0.975])
+    return f"{slope:+.4f} [{lower:+.4f}, {upper:+.4f}]"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = [*TARGETS]
+    arms = [*ARMS, CATBOOST]
+    parser.add_argument("--datasets", nargs="+", choices=names, default=names)
+    parser.add_argument("--arms", nargs="+", choices=arms, default=arms)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--report", action="store_true", help="write the page only")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = Runs("uncertainty")
+    if not arguments.report:
+        for seed in arguments.seeds:  # every set and arm once, then again
+            for name in arguments.datasets:
+                for is_shifted in (False, True)[: 1 + (name in SHIFTS)]:
+                    for arm in arguments.arms:
+                        run(runs, name, arm, seed, is_shifted)
+    arguments.page.write_text(report(runs))
+    print(f"wrote {arguments.page}")
+
+
+def run(runs: Runs, name: str, arm: str, seed: int, is_shifted: bool) -> None:
+    key = {"dataset": name, "arm": arm, "seed": seed, "shifted": is_shifted}
+    result = runs.get(key, lambda: measure(name, arm, seed, is_shifted))
+    print(name, arm, seed, is_shifted, result["seconds"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""What this process may use of its machine: CPUs and memory, its control group's limits
+included. A container's limits are in its control group; the machine's own figures say
+nothing of them."""
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+ROOT = Path("/")
+
+
+def count_cpus(root: Path = ROOT) -> int:
+    """CPUs that this process may keep busy: by affinity, and by the quotas of its
+    control group and of those above it."""
+    counts: list[float] = [os.cpu_count() or 1]
+    if hasattr(os, "sched_getaffinity"):
+        counts.append(len(os.sched_getaffinity(0)))
+    for folder in _list_groups(root, "cpu"):
+        quota, period = _read_quota(folder)
+        if quota > 0 and period > 0:
+            counts.append(math.ceil(quota / period))
+    return max(1, int(min(counts)))
+
+
+def count_memory(root: Path = ROOT) -> int:
+    """Bytes of memory that this process may take at most."""
+    limits = [int(psutil.virtual_memory().total)]
+    for folder in _list_groups(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            words = _read_words(folder / name)
+            if words and words[0].isdecimal() and int(words[0]) > 0:
+                limits.append(int(words[0]))
+    return min(limits)
+
+
+def _list_groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of our control group and of those above it, of both versions."""
+    top = root / "sys/fs/cgroup"
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            start = top
+        elif controller in controllers.split(","):
+            start = top / controller
+        else:
+            continue
+        folder = start / path.lstrip("/")
+        yield folder
+        yield from (each for each in folder.parents if each.is_relative_to(start))
+
+
+def _read_quota(folder: Path) -> tuple[float, float]:
+    """Microseconds of CPU time in each period of so many; 0 if there is no limit."""
+    words = _read_words(folder / "cpu.max")
+    if not words:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [word for name in names for word in _read_words(folder / name)]
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        return 0, 0  # `max`, or -1
+    return float(words[0]), float(words[1])
+
+
+def _read_words(path: Path) -> list[str]:
+    return _read_text(path).split()
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return ""

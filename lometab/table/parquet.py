@@ -1,0 +1,121 @@
+"""Tables: columns by their names, in memory or in a Parquet file.
+
+Columns are called c0, c1, ... in the file, and by their own names in its metadata.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+Column: TypeAlias = "Sequence[object] | NDArray[Any] | pa.ChunkedArray"
+Table = Mapping[str, Column]
+"""The values of each column by its name."""
+
+_METADATA = b"lometab"
+"""The key of the columns' names in the metadata of the Parquet file."""
+GROUP_BYTES = 2**22
+
+
+class ParquetTable(Mapping[str, pa.ChunkedArray]):
+    """A table that `read_file` wrote. A column is read when it is asked for, and
+    nobody but the caller keeps it."""
+
+    def __init__(self, file: Path | IO[bytes] | io.RawIOBase) -> None:
+        self._file = pq.ParquetFile(file, pre_buffer=False)
+        metadata = self._file.schema_arrow.metadata or {}
+        self._names: list[str] = json.loads(metadata[_METADATA])["names"]
+        self._numbers = {name: i for i, name in enumerate(self._names)}
+        self.n_rows: int = self._file.metadata.num_rows
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        return self._file.read(columns=[f"c{self._numbers[name]}"]).column(0)
+
+    def sample(self, n_rows: int) -> dict[str, pa.ChunkedArray]:
+        """About so many rows from the beginning, the middle and the end."""
+        last = self._file.num_row_groups - 1
+        groups = sorted({0, last // 2, last})
+        taken = [
+            self._file.read_row_group(group).slice(0, n_rows // len(groups) + 1)
+            for group in groups
+        ]
+        return dict(zip(self._names, pa.concat_tables(taken).columns, strict=True))
+
+    def chunks(self, size: int) -> Iterator[dict[str, pa.Array]]:
+        """All columns, at most so many rows at a time."""
+        for batch in self._file.iter_batches(size):
+            yield dict(zip(self._names, batch.columns, strict=True))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._numbers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def n_rows(table: Table) -> int:
+    if isinstance(table, ParquetTable):
+        return table.n_rows
+    return len(next(iter(table.values())))
+
+
+def write_table(
+    destination: Path | IO[bytes],
+    names: Sequence[str],
+    batches: Iterable[pa.RecordBatch],
+) -> tuple[int, int]:
+    """Write batches of columns c0, c1, ...; the number of rows, and of bytes in
+    memory."""
+    writer = None
+    n_rows = n_bytes = 0
+    metadata = {_METADATA: json.dumps({"names": [*names]}).encode()}
+    try:
+        for group in _groups(batches):
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    destination,
+                    group.schema.with_metadata(metadata),
+                    compression="zstd",
+                    use_dictionary=_repeating(group),
+                    write_statistics=False,
+                )
+            writer.write_table(group)
+            n_rows += group.num_rows
+            n_bytes += group.nbytes
+    finally:
+        if writer is not None:
+            writer.close()
+        pa.default_memory_pool().release_unused()
+    return n_rows, n_bytes
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches joined to row groups of a few megabytes."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= GROUP_BYTES or len(waiting) >= 1000:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _repeating(group: pa.Table) -> list[str]:
+    """The columns that are worth a dictionary, by their first rows."""
+    return [
+        name
+        for name, column in zip(group.schema.names, group.columns, strict=True)
+        if len(column[:1000].unique()) < 0.5 * min(len(column), 1000)
+    ]

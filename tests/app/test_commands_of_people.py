@@ -1,0 +1,221 @@
+"""The commands that talk to a service, on the API of this process."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner, Result
+
+from app.cli.application import cli
+from app.cli.mistakes import AWAY, FAILED, NOT_FOUND, USAGE, explain
+from app.cli.output import draw_reliability
+from lometab.client import Client, Retries
+from tests.support.bridge import Bridge
+from tests.support.models import ROWS, TABLE, succeed
+
+Run = Callable[..., Result]
+MODULES = ("datasets", "jobs", "models", "predict", "reports", "train")
+
+
+@pytest.fixture
+def run(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Run:
+    @contextmanager
+    def open_client(*_: object, **__: object) -> Iterator[Client]:
+        quick = Retries(attempts=2, first_seconds=0.001)
+        with Client("http://127.0.0.1", transport=Bridge(client), retries=quick) as c:
+            yield c
+
+    for name in MODULES:
+        monkeypatch.setattr(f"app.cli.{name}.open_client", open_client)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, [*arguments])
+
+    return invoke
+
+
+def read_json(result: Result) -> Any:
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def job(client: TestClient) -> dict[str, Any]:
+    return succeed(client, "label")
+
+
+@pytest.fixture
+def rows_csv(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*ROWS[0]])
+        writer.writeheader()
+        writer.writerows(ROWS)
+    return path
+
+
+def test_what_there_is_is_listed(run: Run, job: dict[str, Any]) -> None:
+    assert job["id"] in run("jobs").stdout
+    assert [each["id"] for each in read_json(run("jobs", "--json"))] == [job["id"]]
+    assert read_json(run("jobs", "--status", "failed", "--json")) == []
+    assert "no job yet" in run("jobs", "--status", "failed").stdout
+    assert job["model_id"] in run("models").stdout
+    assert job["dataset_id"] in run("datasets").stdout
+    shown = read_json(run("jobs", "show", job["id"], "--json"))
+    assert shown["status"] == "succeeded"
+    assert "label" in run("models", "show", job["model_id"]).stdout
+    assert "rows" in run("datasets", "show", job["dataset_id"]).stdout
+
+
+def test_a_report_has_a_reliability_chart(run: Run, job: dict[str, Any]) -> None:
+    shown = run("report", job["model_id"]).stdout
+    assert "accuracy" in shown and "█" in shown and "diversity" in shown
+    found = read_json(run("report", job["id"], "--json"))
+    assert {*found} == {"job", "report", "diversity", "calibration"}
+
+
+def test_models_are_compared(run: Run, client: TestClient, job: dict[str, Any]) -> None:
+    other = succeed(client, "label")
+    shown = run("compare", job["id"], other["model_id"])
+    assert job["id"] in shown.stdout and other["id"] in shown.stdout
+    assert len(read_json(run("compare", job["id"], other["id"], "--json"))) == 2
+
+
+def test_watching_ends_with_the_job(run: Run, job: dict[str, Any]) -> None:
+    done = run("jobs", "watch", job["id"])
+    assert done.exit_code == 0 and "succeeded" in done.stdout
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_answers_go_to_a_file(
+    run: Run, job: dict[str, Any], rows_csv: Path, tmp_path: Path, suffix: str
+) -> None:
+    out = tmp_path / f"out.{suffix}"
+    done = run("predict", job["model_id"], str(rows_csv), "-o", str(out), "--members")
+    assert done.exit_code == 0, (done.output, done.exception)
+    if suffix == "csv":
+        found = [*csv.DictReader(io.StringIO(out.read_text()))]
+    else:
+        found = pq.read_table(out).to_pylist()
+    assert len(found) == len(ROWS)
+    assert {"label", "entropy", "set"} < {*found[0]}
+    assert any(name.startswith("member_2_") for name in found[0])
+    assert [*tmp_path.glob("*.part")] == []
+
+
+def test_the_file_answers_as_the_service_does(
+    run: Run, job: dict[str, Any], rows_csv: Path, tmp_path: Path
+) -> None:
+    onnx = tmp_path / "m.onnx"
+    run("models", "export", job["model_id"], "-o", str(onnx))
+    by_file = run("predict", str(onnx), str(rows_csv))
+    by_service = run("predict", job["model_id"], str(rows_csv))
+    assert by_file.exit_code == 0, by_file.output
+    one, other = (
+        [*csv.DictReader(io.StringIO(each.stdout))] for each in (by_file, by_service)
+    )
+    assert len(one) == len(ROWS) and [*one[0]] == [*other[0]]
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine["label"] == theirs["label"] and mine["set"] == theirs["set"]
+        assert float(mine["entropy"]) == pytest.approx(float(theirs["entropy"]))
+
+
+def test_aliases_and_pruning(run: Run, client: TestClient) -> None:
+    ids = []
+    for _ in range(3):
+        made = succeed(client, "y")
+        ids.append(made["model_id"])
+    assert "nothing to prune" in run("models", "prune").stdout  # they have no names
+    refused = run("models", "promote", ids[0])
+    assert "has no name" in str(refused.exception)
+
+
+def test_a_job_is_left_to_the_service(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(TABLE)
+    made = read_json(
+        run(
+            *("train", str(path), "-t", "y", "--preset", "fast", "--budget", "10m"),
+            *("--set", "rank=8", "--set", "split.seed=3", "--tag", "a", "--name", "n"),
+            *("--detach", "--url", "http://127.0.0.1", "--json"),
+        )
+    )
+    config = made["config"]
+    assert made["status"] == "queued" and made["tags"] == ["a"] and made["name"] == "n"
+    assert config["hyperparameters"]["rank"] == 8 and config["split"]["seed"] == 3
+    assert config["max_runtime_seconds"] == 600
+    cancelled = read_json(run("jobs", "cancel", made["id"], "--json"))
+    assert cancelled["status"] == "cancelled"
+    swept = run(
+        *("sweep", str(path), "-t", "y", "--grid", "rank=1,2", "--seeds", "2"),
+        *("--detach", "--url", "http://127.0.0.1", "--json"),
+    )
+    assert read_json(swept)["progress"]["n_runs"] == 4
+
+
+def test_what_is_mistyped_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(TABLE)
+    here = ("--url", "http://127.0.0.1", "--detach")
+    for arguments, words, code in (
+        (("train", "nowhere.csv", "-t", "y"), "no file 'nowhere.csv'", USAGE),
+        (("train", str(path), "-t", "z", *here), "'z'", USAGE),
+        (("train", str(path), "-t", "y", "--set", "rnk=8", *here), "rank", USAGE),
+        (("train", str(path), "-t", "y", "--set", "rank"), "NAME=VALUE", USAGE),
+        (("train", str(path), "-t", "y", "--budget", "soon"), "10m", USAGE),
+        (("jobs", "show", "job_0"), "no job 'job_0'", NOT_FOUND),
+        (("predict", "mdl_0", str(path)), "no model 'mdl_0'", NOT_FOUND),
+        (("profile", "nowhere.csv"), "no file", USAGE),
+    ):
+        done = run(*arguments)
+        mistake = done.exception and explain(done.exception)
+        text = mistake.text if mistake else done.output
+        assert words in text.replace("\n", ""), (arguments, text, done.exception)
+        assert (mistake.code if mistake else done.exit_code) == code, arguments
+
+
+def test_a_profile_is_what_the_service_finds(
+    run: Run, client: TestClient, rows_csv: Path
+) -> None:
+    here = read_json(run("profile", str(rows_csv), "--json"))
+    there = client.post("/datasets", files={"file": rows_csv.read_bytes()}).json()
+    for name in here:
+        assert here[name] == there[name], name
+    assert {*here} == {*there} - {
+        *("id", "filename", "sha256", "size", "created_at", "links")
+    } - ({*there} - {*here})
+    assert {"columns", "reading", "head", "warnings", "suggestions"} <= {*here}
+
+
+def test_confidence_that_tells_the_truth_meets_its_mark() -> None:
+    bins = [
+        {"lower": 0.5, "upper": 0.6, "count": 3, "accuracy": 0.5, "confidence": 0.55},
+        {"lower": 0.6, "upper": 0.7, "count": 0, "accuracy": None, "confidence": None},
+    ]
+    _, line = draw_reliability(bins, width=20)
+    assert "██████████·|" in line and line.split()[-1] == "3"
+
+
+def test_mistakes_have_their_codes() -> None:
+    from lometab.client import JobFailed, Unreachable
+    from lometab.errors import ConfigError
+
+    failed = JobFailed({"id": "job_1", "error": {"code": "diverged", "detail": "d"}})
+    for error, code in (
+        (Unreachable("gone"), AWAY),
+        (failed, FAILED),
+        (ConfigError("rank"), USAGE),
+        (ModuleNotFoundError("no", name="torch"), USAGE),
+        (OSError(98, "in use"), AWAY),
+    ):
+        mistake = explain(error)
+        assert mistake is not None and mistake.code == code
+    assert explain(RuntimeError("a bug")) is None
+    assert explain(ModuleNotFoundError("no", name="nobodys")) is None

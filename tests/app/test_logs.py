@@ -1,0 +1,119 @@
+"""Lines of the log: none can be forged, and none shows a value of a statement."""
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.observe import Formatter, configure_logging, describe_error
+from app.storage import db
+from app.storage.tables import ApiKey
+
+FORGED = "x\n2026-01-01 00:00:00,000 INFO app.main: forged \x1b[31m\x9b\u2028\r"
+
+
+@pytest.fixture
+def written() -> Iterator[io.StringIO]:
+    """What a logger with our format writes."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(Formatter())
+    logger = logging.getLogger("tests.forging")
+    logger.propagate = False
+    logger.addHandler(handler)
+    yield stream
+    logger.removeHandler(handler)
+    logger.propagate = True
+
+
+log = logging.getLogger("tests.forging")
+
+
+def test_a_message_is_one_line_whatever_is_in_it(written: io.StringIO) -> None:
+    log.warning("a file %s came", FORGED)
+    (line,) = written.getvalue().splitlines()
+    assert line.isprintable()
+    assert r"x\n2026-01-01" in line and r"\x1b[31m\x9b\u2028\r" in line
+
+
+def test_no_line_of_a_traceback_looks_like_one_of_ours(written: io.StringIO) -> None:
+    try:
+        try:
+            raise ValueError(FORGED)
+        except ValueError as error:
+            raise ExceptionGroup("two", [error, KeyError(FORGED)]) from error
+    except ExceptionGroup:
+        log.exception("it failed")
+    first, *others = written.getvalue().splitlines()
+    assert first.endswith("tests.forging: it failed")
+    assert len(others) > 6
+    for line in others:
+        assert line.startswith("    ") and line.isprintable()
+    assert sum("ValueError: x" in line for line in others) == 1
+    assert "in test_no_line_of_a_traceback" in written.getvalue()
+
+
+SECRET = "5ec2e7" * 10
+
+
+def insert_twice(engine: sa.Engine) -> None:
+    values = {
+        "id": f"key_{SECRET}",
+        "workspace_id": "w",
+        "name": "n",
+        "sha256": SECRET,
+        "hint": "h",
+        "scopes": [],
+    }
+    with engine.begin() as connection:
+        connection.execute(sa.insert(ApiKey), values)
+        connection.execute(sa.insert(ApiKey), values)
+
+
+def give_a_text_for_a_number(engine: sa.Engine) -> None:
+    with engine.begin() as connection:
+        statement = sa.text("SELECT CAST(:value AS integer)")
+        connection.execute(statement, {"value": SECRET})
+        if engine.dialect.name == "sqlite":  # which takes it
+            raise sa.exc.DataError("SELECT 1", {}, Exception("no"))
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("fail", [insert_twice, give_a_text_for_a_number])
+def test_values_of_statements_stay_out_of_logs(
+    engine: sa.Engine, written: io.StringIO, fail: Any
+) -> None:
+    try:
+        fail(engine)
+    except sa.exc.DBAPIError as error:
+        log.exception("request %s failed: %s", "r", describe_error(error))
+    text = written.getvalue()
+    assert "DBAPIError" in text or "Error" in text
+    assert "[SQL: " in text  # the statement without its values is of use
+    assert SECRET not in text
+    if fail is insert_twice:
+        assert "api_keys" in text
+
+
+def test_our_format_takes_the_place_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery configures the root before us; uvicorn its own loggers."""
+    monkeypatch.setattr(logging, "_srcfile", logging._srcfile)
+    root = logging.getLogger()
+    for name in ("", "uvicorn"):
+        handler = logging.StreamHandler(io.StringIO())
+        logging.getLogger(name).addHandler(handler)
+        try:
+            configure_logging()
+            assert isinstance(handler.formatter, Formatter)
+        finally:
+            logging.getLogger(name).removeHandler(handler)
+    assert root.handlers  # those of the test run
+
+
+def test_engines_hide_parameters(engine: sa.Engine, tmp_path: Path) -> None:
+    assert engine.hide_parameters
+    assert db.make_engine(f"sqlite:///{tmp_path}/other.db").hide_parameters

@@ -1,0 +1,72 @@
+"""The OpenAPI document: each list of words is there once, under one name."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+import pytest
+
+from app.api import openapi
+from app.main import api
+from app.storage import enums
+from worker.train import failure_code
+
+DOCUMENT: dict[str, Any] = api.openapi()
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+SHOWN = ["JobStatus", "JobKind", "JobRole", "JobPhase", "EventType", "FailureCode"]
+
+
+def list_schemas(node: Any, path: str = "#") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(node, dict):
+        yield path, node
+        for key, value in node.items():
+            if key not in ("example", "examples"):
+                yield from list_schemas(value, f"{path}/{key}")
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from list_schemas(value, f"{path}/{i}")
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_enums_of_jobs_are_named(name: str) -> None:
+    enum: type[StrEnum] = getattr(enums, name)
+    assert SCHEMAS[name]["enum"] == [member.value for member in enum]
+
+
+def test_no_list_of_words_is_there_twice() -> None:
+    places: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for path, schema in list_schemas(DOCUMENT):
+        if isinstance(schema.get("enum"), list):
+            places[tuple(schema["enum"])].append(path)
+    doubles = {words: found for words, found in places.items() if len(found) > 1}
+    assert doubles == {}
+
+
+def test_named_enums_are_referred_to_and_no_reference_is_open() -> None:
+    used = {
+        schema["$ref"].removeprefix("#/components/schemas/")
+        for _, schema in list_schemas(DOCUMENT)
+        if isinstance(schema.get("$ref"), str)
+    }
+    assert used <= SCHEMAS.keys()
+    assert openapi.ENUMS.keys() <= used
+
+
+def test_an_unknown_code_of_a_failure_is_internal() -> None:
+    assert enums.FailureCode("a code of another version") is enums.FailureCode.INTERNAL
+
+
+def test_codes_of_the_child_process_are_known() -> None:
+    from lometab import errors
+
+    for error in (
+        errors.DataError("x"),
+        errors.TrainingDiverged("x"),
+        errors.ExportMismatch("x"),
+        errors.MissingPackage("x"),
+        MemoryError(),
+        RuntimeError("x"),
+    ):
+        code = failure_code(error)
+        assert code in list(enums.FailureCode), code

@@ -1,0 +1,131 @@
+"""The benchmark suite's own arithmetic: who is better, by how much, on which rows."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def suite() -> Any:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import suite
+
+        return suite
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def runs_of(*runs: tuple[str, str, int, dict[str, float]]) -> Any:
+    """Stored runs of the small stage, as `Runs` gives them."""
+    return [
+        (
+            {"stage": "small", "dataset": d, "contender": c, "seed": s},
+            {"decision": scores, "val": scores, "cpu_seconds": 1.0, "epochs": 2},
+        )
+        for d, c, s, scores in runs
+    ]
+
+
+def test_less_rmse_and_more_accuracy_are_better(suite: Any) -> None:
+    gain = suite._gain
+    assert gain({"rmse": 0.9}, {"rmse": 1.0}, soft=False) == pytest.approx(10)
+    one, other = {"accuracy": 0.88, "nll": 0.5}, {"accuracy": 0.8, "nll": 0.4}
+    assert gain(one, other, soft=False) == pytest.approx(10)
+    assert gain(one, other, soft=True) == pytest.approx(-25)
+
+
+def test_only_the_same_set_and_seed_are_compared(suite: Any) -> None:
+    runs = runs_of(
+        ("wine_quality", "default", 0, {"rmse": 1.0}),
+        ("wine_quality", "default", 1, {"rmse": 2.0}),
+        ("wine_quality", "deep", 1, {"rmse": 1.0}),
+        ("wine_quality", "deep", 2, {"rmse": 0.1}),  # no base with this seed
+        ("california", "deep", 0, {"rmse": 0.1}),  # nor on this set
+    )
+    gains = suite.improvements(
+        runs, "small", "deep", "decision", soft=False, base="default"
+    )
+    assert gains == {"wine_quality": [50.0]}
+
+
+def test_the_interval_draws_sets_and_seeds(suite: Any) -> None:
+    same = {name: [1.0, 1.0] for name in "abcd"}
+    assert suite.interval(same) == (1.0, 1.0)
+    # Two sets that disagree: seeds cannot make up for that.
+    low, high = suite.interval({"a": [-1.0] * 50, "b": [1.0] * 50})
+    assert (low, high) == (-1.0, 1.0)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(40, 3))
+    low, high = suite.interval({str(i): [*row] for i, row in enumerate(values)})
+    # The variance between sets, and that of the mean over drawn seeds.
+    variance = values.mean(1).var() + (values.var(1) / 3).mean()
+    expected = 2 * 1.96 * (variance / 40) ** 0.5
+    assert high - low == pytest.approx(expected, rel=0.05)
+    assert low < values.mean() < high
+
+
+def test_a_report_never_looks_at_test_scores(suite: Any, monkeypatch: Any) -> None:
+    opened: list[str] = []
+
+    class Watched(suite.Runs):  # type: ignore[name-defined, misc]
+        def __init__(self, benchmark: str) -> None:
+            opened.append(benchmark)
+            super().__init__(benchmark)
+
+    monkeypatch.setattr(suite, "Runs", Watched)
+    for option in ("--plan", "--report"):
+        monkeypatch.setattr(sys, "argv", ["suite.py", option])
+        suite.main()
+    assert opened == ["suite", "suite"]
+
+
+def test_left_out_rows_share_no_features_with_training_rows(suite: Any) -> None:
+    sets = sys.modules["suite_sets"]
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 40, size=300)  # rows that are copies of others
+    table = {"x": np.array([str(v) for v in values], object)}
+    table["y"] = np.array([str(v) for v in rng.normal(size=300)], object)
+    schema = sets.infer_schema(table, target="y", task="regression")
+    order = sets._shuffle_groups(table, schema, np.arange(300), rng)
+    assert sorted(order) == [*range(300)]
+    rest = sets._apart(table, schema, order, 150)
+    assert 100 < len(rest) <= 150
+    assert not {*values[rest]} & {*values[order[:150]]}
+
+
+def test_the_table_says_what_it_shows(suite: Any, monkeypatch: Any) -> None:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import suite_table
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    scores = {"catboost": 1.0, "default": 1.1, "calm-feature": 0.99, "tabm-calm": 1.0}
+    tests, runs = [], []
+    for i, dataset in enumerate(("wine_quality", "california", "diamonds")):
+        for seed in (0, 1):
+            for name, rmse in scores.items():
+                key = {"stage": "full", "dataset": dataset, "contender": name}
+                key |= {"seed": seed}
+                worse = 0.1 if name == "calm-feature" and i == 2 else 0.0
+                tests.append((key, {"all": {"rmse": rmse + worse + seed / 1000}}))
+                cost = 1.4 if name == "calm-feature" else 1.0
+                runs.append((key, {"cpu_seconds": cost, "epochs": 5}))
+    found = suite_table.collect(tests)
+    gains = suite_table.pair(found["calm-feature"], found["default"])
+    assert {*gains} == {"wine_quality", "california", "diamonds"}
+    assert gains["california"][0] == pytest.approx(10.0)
+    assert suite_table.count_not_worse(gains) == "3 of 3 (n 6)"
+    ranks = suite_table.rank(found)
+    assert ranks["default"] == pytest.approx((4 + 4 + 4) / 3)
+    assert ranks["catboost"] == pytest.approx((2.5 + 2.5 + 1.5) / 3)
+    text = suite_table.section(tests, runs)
+    assert "the recipe is better than the former default: shown" in text
+    assert "at most 1.5 times its time (here x 1.40): shown" in text
+    assert "on 6 sets (here 2): **not shown**" in text
+    assert "1.1005 ± 0.0007 (n 2)" in text

@@ -1,0 +1,152 @@
+"""Workbooks: every kind of cell, damage of every kind, and bombs that are measured."""
+
+import datetime as dt
+import io
+import random
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lometab.errors import DataError, FileTooLarge, LoMETabError
+from lometab.table import ParquetTable, Reading, ReadOptions, read_file
+from tests.support.workbooks import END, HEAD, SHEET, replace_part, write_workbook
+
+ROWS: list[list[Any]] = [
+    ["name", "price", "day", "at", "ok", "clock"],
+    *(
+        [
+            f"n{i % 4}",
+            i * 1.5,
+            dt.date(2024, 1, 1 + i % 28),
+            dt.datetime(2024, 1, 1, i % 24, 30),
+            i % 2 == 0,
+            dt.time(i % 24, 15),
+        ]
+        for i in range(40)
+    ),
+]
+SMALL = write_workbook(ROWS)
+
+
+def read(
+    content: bytes, folder: Path, **options: Any
+) -> tuple[Reading, dict[str, list[Any]]]:
+    source = folder / "file"
+    source.write_bytes(content)
+    limits = {name: options.pop(name) for name in [*options] if name[:4] == "max_"}
+    reading = read_file(source, folder / "table", ReadOptions(**options), **limits)
+    table = ParquetTable(folder / "table")
+    return reading, {name: column.to_pylist() for name, column in table.items()}
+
+
+def test_cells_are_texts_that_mean_the_same(tmp_path: Path) -> None:
+    reading, table = read(SMALL, tmp_path)
+    assert (reading.format, reading.n_rows) == ("xlsx", 40)
+    assert {name: values[1] for name, values in table.items()} == {
+        "name": "n1",
+        "price": "1.5",
+        "day": "2024-01-02",
+        "at": "2024-01-01 01:30:00",
+        "ok": "false",
+        "clock": "01:15:00",
+    }
+    assert table["price"][2] == "3"
+
+
+def test_a_table_may_stand_anywhere(tmp_path: Path) -> None:
+    content = write_workbook(ROWS, at=(4, 3), others={"Notes": [["a", "b"]]})
+    reading, table = read(content, tmp_path)
+    assert [*table] == ROWS[0] and reading.n_rows == 40
+    assert reading.sheet is not None and reading.sheet.value == "Data"
+    assert "'Notes'" in reading.warnings[0] and "`sheet`" in reading.warnings[0]
+
+
+def test_a_sheet_is_chosen_by_its_name(tmp_path: Path) -> None:
+    more = {"Prices": [["x", "y"], *[[i, i % 3] for i in range(30)]]}
+    content = write_workbook(ROWS, others=more)
+    reading, table = read(content, tmp_path, sheet="Prices")
+    assert [*table] == ["x", "y"] and reading.n_rows == 30
+    assert reading.warnings == ()
+    with pytest.raises(DataError, match="did you mean 'Prices'"):
+        read(content, tmp_path, sheet="prices")
+    with pytest.raises(DataError, match="`sheet` is for Excel"):
+        read(b"a,b\n1,2\n", tmp_path, sheet="Prices")
+
+
+def test_an_empty_sheet_names_the_option(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'Data' is empty; set `sheet`"):
+        read(write_workbook([]), tmp_path)
+
+
+def cells(*refs: str) -> bytes:
+    written = [
+        f'<row r="{ref.lstrip("ABCDEFGXYZ")}"><c r="{ref}"><v>1</v></c></row>'
+        for ref in refs
+    ]
+    return HEAD + "".join(written).encode() + END
+
+
+BOMBS = {
+    "a row of cells": HEAD + b"<row>" + b"<c/>" * 5_000_000 + b"</row>" + END,
+    "columns without end": cells("A1", "ZZZZZZ2"),
+    "before the rows": b"<worksheet>" + b"<cols/>" * 4_000_000 + HEAD[11:] + END,
+    "rows of spaces": HEAD + b"<row>" + b" " * (2**25) + b"</row>" + END,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_what_would_take_memory_is_refused_before(name: str, tmp_path: Path) -> None:
+    content = replace_part(SMALL, SHEET, BOMBS[name])
+    assert len(content) < 200_000
+    with pytest.raises(DataError):
+        read(content, tmp_path)
+
+
+def test_limits_are_those_of_every_upload(tmp_path: Path) -> None:
+    many = replace_part(SMALL, SHEET, HEAD + b"<row/>" * 300_000 + END)
+    with pytest.raises(FileTooLarge, match="unpacks to"):
+        read(many, tmp_path, max_bytes=1_000_000)
+    with pytest.raises(FileTooLarge, match="more than 1000 rows"):
+        read(replace_part(SMALL, SHEET, cells("A1", "B2000")), tmp_path, max_rows=1000)
+    with pytest.raises(FileTooLarge, match="columns"):
+        read(replace_part(SMALL, SHEET, cells("A1", "XFD2")), tmp_path, max_columns=100)
+
+
+def test_entities_are_refused(tmp_path: Path) -> None:
+    text = b'<!DOCTYPE a [<!ENTITY x "aaaa">]>' + HEAD + b"<row>&x;</row>" + END
+    for part in (SHEET, "xl/workbook.xml"):
+        with pytest.raises(DataError, match="declares entities"):
+            read(replace_part(SMALL, part, text), tmp_path)
+    with pytest.raises(DataError, match="UTF-8"):
+        text = ("<!DOCTYPE a>" + HEAD.decode()).encode("utf-16")
+        read(replace_part(SMALL, SHEET, text), tmp_path)
+
+
+def test_damage_is_an_error_of_ours(tmp_path: Path) -> None:
+    """Bytes of the archive, and of what is in it."""
+    rng = random.Random(0)
+    with zipfile.ZipFile(io.BytesIO(SMALL)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    for i in range(60):
+        if i % 3 == 0:
+            content = _damage(SMALL, rng)
+        else:
+            name = rng.choice([*parts])
+            content = replace_part(SMALL, name, _damage(parts[name], rng))
+        try:
+            read(content, tmp_path)
+        except LoMETabError:
+            pass
+
+
+def _damage(content: bytes, rng: random.Random) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(damaged))
+        if rng.random() < 0.5:
+            damaged[place] = rng.choice(b'0123456789<>/"=abzR:\xff')
+        else:
+            del damaged[place : place + rng.randint(1, 30)]
+    return bytes(damaged)

@@ -1,0 +1,1 @@
+"""What several tests need. Test modules import from here, never from each other."""

@@ -1,0 +1,57 @@
+"""Memory, descriptors and connections of processes that live long."""
+
+import time
+from statistics import median
+
+import psutil
+import psycopg
+
+from tests.support.chaos.field import Battlefield
+
+SECONDS = 5.0
+
+
+class Watch:
+    """Looks now and then at the first API, the first worker, and Postgres."""
+
+    def __init__(self, field: Battlefield) -> None:
+        self.field = field
+        self.seen: dict[str, list[float]] = {}
+        self._looked_at = 0.0
+
+    def look(self) -> None:
+        if time.monotonic() - self._looked_at < SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        for name, kept in (
+            ("API", self.field.apis[0]),
+            ("worker", self.field.workers[0]),
+        ):
+            process = psutil.Process(kept.process.pid)
+            self._add(f"{name}, MiB", process.memory_info().rss / 2**20)
+            self._add(f"{name}, descriptors", process.num_fds())
+            self._add(f"{name}, threads", process.num_threads())
+        try:
+            with self.field.postgres.connect() as connection:
+                row = connection.execute(
+                    "SELECT count(*) FROM pg_stat_activity "
+                    "WHERE backend_type = 'client backend'"
+                ).fetchone()
+        except psycopg.OperationalError:
+            return  # it is just restarted
+        if row is not None:
+            self._add("connections to Postgres", row[0])
+
+    def _add(self, name: str, value: float) -> None:
+        self.seen.setdefault(name, []).append(value)
+
+    def judge(self) -> list[list[object]]:
+        """For each: the median of the first and of the last third, and the most; but
+        for the first sixth, when everything is used for the first time."""
+        lines: list[list[object]] = []
+        for name, values in self.seen.items():
+            kept = values[len(values) // 6 :]
+            third = max(1, len(kept) // 3)
+            first, last = median(kept[:third]), median(kept[-third:])
+            lines.append([name, round(first), round(last), round(max(kept))])
+        return lines

@@ -1,0 +1,149 @@
+"""Wheel and sdist, built and tried.
+
+    python -m tests.support.packages [--lowest]
+
+is the long form: it installs the wheel with each extra into a clean environment by pip,
+which needs a package index, measures the small one, and runs the command in a folder
+with packages of the same names as ours. `--lowest` takes the lowest version that
+pyproject.toml allows of each direct requirement, and runs the quick tests with them.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "imported"
+"""The file that a hostile package writes when it is imported."""
+MAX_BASE_BYTES = 130 * 10**6
+SMOKE = {
+    "": "from lometab import Predictor; import lometab.client",
+    "table": "from lometab.table import read_file, profile_table",
+    "train": "from lometab import LoMETabClassifier, LoMETabRegressor",
+    "serve": "import sys; from lometab.__main__ import find_service; "
+    "sys.path.insert(0, str(find_service())); import app.main, worker.tasks; "
+    "assert 'sklearn' not in sys.modules",
+    "mlflow": "import lometab.mlflow",
+    "otel": "import opentelemetry.sdk.trace",
+}
+"""What each extra is good for."""
+
+
+def build(folder: Path) -> None:
+    """The wheel and the sdist of this tree, by the backend that is installed."""
+    code = (
+        "import sys; from hatchling.build import build_sdist, build_wheel; "
+        "build_sdist(sys.argv[1]); build_wheel(sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def make_hostile_folder(folder: Path) -> Path:
+    """Packages of our names that tell when somebody imports them, and end him."""
+    for name in ("app", "worker", "migrations"):
+        package = folder / name
+        package.mkdir(parents=True)
+        for module in ("__init__", "cli", "main", "tasks", "train", "env"):
+            (package / f"{module}.py").write_text(
+                f"open({str(folder / HOSTILE)!r}, 'a').write({name!r})\n"
+                "raise SystemExit('not ours')\n"
+            )
+    return folder
+
+
+def install(folder: Path, what: str, *options: str) -> Path:
+    """A clean environment with it; its Python."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    command = [python, "-m", "pip", "install", "--quiet", *options, what]
+    subprocess.run(command, check=True)
+    return python
+
+
+def count_bytes(folder: Path) -> int:
+    """Of what was installed beside pip itself."""
+    site = next((folder / "lib").glob("python*")) / "site-packages"
+    own = re.compile(r"pip|setuptools|pip-.*|setuptools-.*|_distutils_hack")
+    files = (
+        path
+        for top in site.iterdir()
+        if not own.fullmatch(top.name)
+        for path in ([top] if top.is_file() else top.rglob("*"))
+    )
+    return sum(
+        path.stat().st_size
+        for path in files
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+
+
+def try_extra(folder: Path, wheel: Path, extra: str) -> None:
+    what = f"lometab[{extra}]" if extra else "lometab"
+    options = ["--constraint", str(ROOT / "constraints.txt")]
+    python = install(folder, f"{what} @ {wheel.as_uri()}", *options)
+    hostile = make_hostile_folder(folder / "theirs")
+    for command in (
+        [python, "-P", "-c", SMOKE[extra]],
+        [python.with_name("lometab"), "--version"],
+        [python.with_name("lometab"), "--help"],
+    ):
+        subprocess.run(command, cwd=hostile, check=True, stdout=subprocess.DEVNULL)
+    assert not (hostile / HOSTILE).exists()
+    size = count_bytes(folder)
+    print(f"{what}: {size / 1e6:.0f} MB", flush=True)  # noqa: T201
+    assert extra or size <= MAX_BASE_BYTES
+
+
+def list_lowest() -> list[str]:
+    """The lowest version allowed of each direct requirement, torch apart: one is
+    enough of that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    found = []
+    for each in [*project["dependencies"], *extras["train"], *extras["serve"]]:
+        bound = re.match(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", each)
+        if bound is not None and bound[1] != "torch":
+            found.append(f"{bound[1]}=={bound[2]}")
+    table = [each.replace(">=", "==").partition(",")[0] for each in extras["table"]]
+    return [*found, *table]
+
+
+def try_lowest(folder: Path) -> None:
+    """The quick tests with the lowest versions; test tools are as they are now."""
+    pins = folder / "lowest.txt"
+    folder.mkdir()
+    pins.write_text("\n".join([*list_lowest(), "torch==2.13.0"]))
+    python = install(folder / "venv", f"{ROOT}[train,serve]", "--constraint", str(pins))
+    tools = ["pytest", "pytest-xdist", "hypothesis", "pandas", "polars", "httpx2"]
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *tools], check=True)
+    marked = "not processes and not slow and not timing"
+    subprocess.run([python, "-m", "pytest", "-q", "-m", marked], cwd=ROOT, check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lowest", action="store_true")
+    parser.add_argument("extras", nargs="*", default=[*SMOKE])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ.pop("PYTHONPATH", None)
+        if given.lowest:
+            try_lowest(folder / "lowest")
+            return
+        build(folder)
+        (wheel,) = folder.glob("*.whl")
+        for extra in given.extras:
+            try_extra(folder / (extra or "base"), wheel, extra)
+
+
+if __name__ == "__main__":
+    main()

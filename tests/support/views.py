@@ -1,0 +1,92 @@
+"""A page of ours in a browser that keeps note of all that goes wrong on it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, Request
+
+TIMEOUT = 60_000
+_LISTEN = """
+window.violations = [];
+document.addEventListener('securitypolicyviolation', event =>
+    violations.push(event.violatedDirective + ' ' + event.blockedURI));
+"""
+
+
+class Watched:
+    """A page, with what the browser complained of and whom it asked."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.faults: list[str] = []
+        page.set_default_timeout(TIMEOUT)
+        page.add_init_script(_LISTEN)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", self._hear)
+        page.on("request", self._see)
+        page.on("dialog", lambda dialog: self._refuse(dialog))
+
+    def _hear(self, message: Any) -> None:
+        # What the page shows in words, or asks for again, is no fault of it.
+        is_told = re.search("status of (4|503)", message.text)
+        if message.type == "error" and not is_told:
+            self.faults.append(message.text)
+
+    def _see(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if parts.scheme in ("http", "https", "ws"):
+            if f"{parts.scheme}://{parts.netloc}" != self.address:
+                self.faults.append(f"asked another host: {request.url}")
+
+    def _refuse(self, dialog: Any) -> None:
+        self.faults.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def show(self, view: str) -> Page:
+        """Go to a view, and wait until it is there."""
+        self.page.goto(f"{self.address}/#/{view}")
+        self.page.locator("main h1").first.wait_for()
+        return self.page
+
+    def check(self) -> None:
+        """Nothing was wrong until now, and the view is one for everybody."""
+        assert self.page.evaluate("violations") == []
+        assert self.faults == []
+        width, room = self.page.evaluate(
+            "[document.documentElement.scrollWidth, innerWidth]"
+        )
+        wide = self.page.evaluate(
+            "[...document.querySelectorAll('main *')].filter((each) => "
+            "each.getBoundingClientRect().right > innerWidth + 1).slice(0, 5)"
+            ".map((each) => each.outerHTML.slice(0, 120))"
+        )
+        assert width <= room, f"{self.page.url}: {width} pixels of {room}, {wide}"
+        self.check_access()
+
+    def check_access(self) -> None:
+        found = Axe().run(self.page).response["violations"]
+        grave = [
+            (each["id"], each["help"], [node["target"] for node in each["nodes"]][:3])
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert grave == [], f"{self.page.url}: {grave}"
+
+
+@contextmanager
+def watch(browser: Browser, address: str, **options: Any) -> Iterator[Watched]:
+    """A page of a new window.
+
+    Args:
+        options: of the window, such as `color_scheme` and `viewport`.
+    """
+    context = browser.new_context(**{"reduced_motion": "reduce", **options})
+    try:
+        yield Watched(context.new_page(), address)
+    finally:
+        context.close()

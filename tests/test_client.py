@@ -1,0 +1,144 @@
+"""The client against the service, with faults on the way: nothing is lost, nothing is
+done twice."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from lometab import Predictor
+from lometab.client import AsyncClient, Changed, Client, NotFound, Retries, TimedOut
+from tests.support.faults import Fault, FaultyProxy
+from tests.support.services import TINY
+from tests.support.stacks import Service
+from tests.support.tables import make_csv
+
+ROOT = Path(__file__).parents[1]
+QUICK = Retries(attempts=6, first_seconds=0.05, most_seconds=0.5)
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+
+def choose(what: str, n_before: int) -> Fault | None:
+    """The first tries of whatever matters are spoilt, each in another way."""
+    spoilt: dict[str, list[Fault]] = {
+        "POST /jobs": [
+            Fault(cut_request_after=2000),  # in the middle of the file
+            Fault(cut_answer_after=10),  # the job exists, and the client does not know
+            Fault(status=503),
+        ],
+        "events": [
+            Fault(cut_answer_after=700),
+            Fault(status=503),
+            Fault(cut_answer_after=1200),
+        ],
+        "predict": [
+            Fault(cut_request_after=300),
+            Fault(),
+            Fault(cut_answer_after=200),
+            Fault(delay=5.0),  # longer than the client waits
+        ],
+        "stop": [Fault(cut_answer_after=0)],
+    }
+    name = what if what in spoilt else what.rpartition("/")[2]
+    faults = spoilt.get(name, [])
+    return faults[n_before] if n_before < len(faults) else None
+
+
+@pytest.fixture
+def proxy(service: Service) -> Iterator[FaultyProxy]:
+    with FaultyProxy(service.address, choose) as proxy:
+        yield proxy
+
+
+@pytest.mark.both_databases
+def test_nothing_is_lost_and_nothing_is_done_twice(
+    service: Service, proxy: FaultyProxy, tmp_path: Path
+) -> None:
+    frame = pl.read_csv(make_csv(300).encode())
+    with (
+        Client(proxy.url, service.stack.key, timeout=3.0, retries=QUICK) as client,
+        Client(service.address, service.stack.key) as direct,
+    ):
+        client.timeout = 30.0  # of uploads, which are read before they are answered
+        job = client.train(
+            frame, "y", name="faulty", tags=["t"], **{**TINY, "max_epochs": 25}
+        )
+        seen = [event["seq"] for event in job.events()]
+        assert seen == [*range(1, len(seen) + 1)] and len(seen) > 25
+        job.refresh().check()
+        made = direct.get("/jobs")["data"]
+        assert [each["id"] for each in made] == [job.id]  # sent four times
+        assert len(direct.get("/datasets")["data"]) == 1
+        model = job.model
+        rows = frame.drop("y")
+        answered = model.predict(rows, chunk_rows=70)
+        expected = direct.models["faulty@1"].predict(rows)
+        assert isinstance(answered, pl.DataFrame)
+        assert answered["mean"].to_list() == pytest.approx(
+            expected["mean"].to_list(), abs=1e-5
+        )
+        assert answered.height == frame.height
+        assert proxy.seen.count(f"POST {model.path}/predict") == 5 + 3
+        assert proxy.n_faults >= 9
+        # What it made is whole, and has its manners.
+        path = model.download(tmp_path / "m.onnx")
+        by_file = Predictor(path).predict(rows[:5]).mean
+        assert by_file.tolist() == pytest.approx(
+            expected["mean"].to_list()[:5], abs=1e-5
+        )
+        model.set_alias("champion")
+        assert direct.models.read("faulty@champion").id == model.id
+        assert job.report["scores"]["test"]["ensemble"]["rmse"] > 0
+        assert job.diversity["k"] == TINY["k"] and job.calibration["task"]
+
+
+def test_a_stop_arrives_once_and_the_best_is_kept(
+    service: Service, proxy: FaultyProxy
+) -> None:
+    async def run() -> dict[str, Any]:
+        async with AsyncClient(proxy.url, service.stack.key, retries=QUICK) as client:
+            job = await client.train(
+                make_csv(300).encode(),
+                "y",
+                **{**TINY, "max_epochs": 5000},
+                patience=None,
+            )
+            async for event in job.events():
+                if event["type"] == "epoch":
+                    break
+            await job.stop()
+            await job.wait(timeout=120)
+            with pytest.raises(TimedOut):
+                again = await client.train(
+                    job.info["dataset_id"], "y", **{**TINY, "max_epochs": 5000}
+                )
+                try:
+                    await again.wait(timeout=0.5)
+                finally:
+                    await again.cancel()
+            return job.info
+
+    info = asyncio.run(run())
+    assert info["status"] == "succeeded" and info["stopped_early"]
+
+
+def test_the_readmes_python_runs(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (client_block,) = [block for block in blocks if "lometab.client" in block]
+    monkeypatch.setenv("LOMETAB_URL", service.address)
+    if service.stack.key:
+        monkeypatch.setenv("LOMETAB_KEY", service.stack.key)
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(client_block, names)
+    assert names["answers"].height > 0
+    with pytest.raises(NotFound):
+        names["client"].models.read("nothing@1")
+    assert issubclass(Changed, Exception)

@@ -1,0 +1,100 @@
+"""The clients of others, from PyPI, against the service: Triton's and MLflow's."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.support.services import post_job, wait_for_end
+from tests.support.stacks import Service, Stack
+from tests.support.tables import make_csv
+
+TABLE = make_csv(200)
+
+
+@pytest.mark.slow
+def test_other_peoples_clients_get_what_predict_answers(
+    stack: Stack, start_service: Callable[[], Service]
+) -> None:
+    stack.environment["LOMETAB_INVOCATIONS_MODEL"] = "amount@1"
+    service = start_service()
+    ids = {}
+    for target, other, name in (("y", "label", "amount"), ("label", "y", "kind")):
+        columns = {other: "ignore"}
+        job = post_job(service.client, TABLE, target, name=name, columns=columns)
+        ids[name] = wait_for_end(service, job["id"])["model_id"]
+    names = [
+        column["name"]
+        for column in service.client.get(f"/models/{ids['kind']}").json()["columns"]
+    ]
+    frame = pd.read_csv(io.StringIO(TABLE))[names].head(20)
+    expected = {
+        name: service.client.post(
+            f"/models/{id_}/predict",
+            content=frame.to_csv(index=False),
+            headers={"Content-Type": "text/csv"},
+        ).json()["predictions"]
+        for name, id_ in ids.items()
+    }
+    address = service.address.removeprefix("http://")
+    for is_binary in (True, False):
+        ask_as_triton(address, frame, expected["kind"], is_binary)
+    ask_as_mlflow(address, frame, expected["amount"])
+
+
+def ask_as_triton(
+    address: str, frame: pd.DataFrame, expected: list[dict[str, Any]], is_binary: bool
+) -> None:
+    triton = pytest.importorskip("tritonclient.http")
+    peer = triton.InferenceServerClient(address)
+    assert peer.is_server_live() and peer.is_server_ready()
+    assert peer.is_model_ready("kind") and peer.is_model_ready("kind", "1")
+    assert peer.get_server_metadata()["name"] == "lometab"
+    metadata = peer.get_model_metadata("kind")
+    assert [each["name"] for each in metadata["inputs"]] == [*frame]
+    inputs = []
+    for name, column in frame.items():
+        is_text = column.dtype.kind not in "if"
+        values = column.fillna("").astype(str) if is_text else column.fillna(0.0)
+        array = values.to_numpy(object if is_text else np.float64)
+        tensor = triton.InferInput(name, array.shape, "BYTES" if is_text else "FP64")
+        inputs.append(tensor.set_data_from_numpy(array, binary_data=is_binary))
+    fields = ("mean", "members", "label", "entropy")
+    wanted = [triton.InferRequestedOutput(n, binary_data=is_binary) for n in fields]
+    answer = peer.infer("kind", inputs, outputs=wanted)
+    n_classes = len(expected[0]["mean"])
+    assert answer.as_numpy("members").shape == (len(frame), 4, n_classes)
+    means = answer.as_numpy("mean")
+    ours = np.array([row["mean"] for row in expected])
+    is_whole = ~frame.isna().any(axis=1).to_numpy()  # zeros are no gaps
+    assert is_whole.any()
+    assert np.allclose(means[is_whole], ours[is_whole], atol=1e-5)
+    labels = [
+        each.decode() if isinstance(each, bytes) else each
+        for each in answer.as_numpy("label").tolist()
+    ]
+    assert [n for n, ok in zip(labels, is_whole, strict=True) if ok] == [
+        row["label"] for row, ok in zip(expected, is_whole, strict=True) if ok
+    ]
+    with pytest.raises(triton.InferenceServerException, match="no model"):
+        peer.infer("nothing", inputs)
+    peer.close()
+
+
+def ask_as_mlflow(
+    address: str, frame: pd.DataFrame, expected: list[dict[str, Any]]
+) -> None:
+    scoring = pytest.importorskip("mlflow.pyfunc.scoring_server.client")
+    host, _, port = address.partition(":")
+    peer = scoring.ScoringServerClient(host, port)
+    peer.ping()
+    found = peer.invoke(frame, params={"coverage": 0.8}).get_predictions()
+    assert found["mean"].tolist() == pytest.approx(
+        [row["mean"] for row in expected], abs=1e-5
+    )
+    assert {"member_std", "interval_lower", "interval_upper"} < {*found}
+    with pytest.raises(Exception, match="error code 422"):
+        peer.invoke(frame[[frame.columns[0]]])

@@ -1,0 +1,62 @@
+"""Redis fails over: the worker stays, and takes messages again."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+import redis
+from celery import Celery
+
+from tests.support.servers import wait_until
+from tests.support.stacks import Stack, Stacks
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def log(stack: Stack) -> Iterator[IO[bytes]]:
+    with (stack.folder / "worker.log").open("w+b") as file:
+        yield file
+
+
+@pytest.fixture
+def worker(stack: Stack, log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.cli", "worker"],
+        env={**stack.environment, "LOMETAB_EXIT_WITH_PARENT": "true"},
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("stack", ["production"], indirect=True)
+def test_a_worker_outlives_a_failover(
+    stack: Stack, stacks: Stacks, log: IO[bytes], worker: subprocess.Popen[bytes]
+) -> None:
+    def has_taken_all() -> bool:
+        assert worker.poll() is None, "the worker has ended"
+        return client.llen("cpu") == 0
+
+    def knows() -> bool:
+        assert worker.poll() is None, "the worker has ended"
+        log.seek(0)
+        return b"read only replica" in log.read()
+
+    url = stack.environment["LOMETAB_BROKER_URL"]
+    notify = Celery("test", broker=url).send_task
+    with redis.Redis.from_url(url) as client:
+        notify("train", [None], queue="cpu")
+        wait_until(has_taken_all, seconds=60, what="the worker is there")
+        client.replicaof("127.0.0.1", "1")  # what was the primary is none any more
+        try:
+            wait_until(knows, seconds=60, what="the worker was told")
+        finally:
+            client.replicaof("NO", "ONE")
+        notify("train", [None], queue="cpu")
+        wait_until(has_taken_all, seconds=60, what="it takes messages again")

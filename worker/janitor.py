@@ -1,0 +1,26 @@
+"""What dead processes and cut off requests leave behind is cleared away."""
+
+import logging
+
+from app import jobs
+from app.settings import Settings
+from app.storage import db, orphans, scratch
+
+log = logging.getLogger(__name__)
+
+DEAD_SECONDS = 3600.0
+
+
+def run(settings: Settings) -> None:
+    """All workers may run it at any time; each has temporary folders of its own."""
+    scratch.remove_abandoned(scratch.find_base())
+    dead_after = max(DEAD_SECONDS, 20 * settings.reaper_seconds)
+    with db.transaction() as session:
+        n_dead = jobs.forget_dead_workers(session, silent_for=dead_after)
+    n_orphans = orphans.remove_orphans()
+    if n_dead or n_orphans:
+        log.warning(
+            "removed: %s rows of dead workers, %s stored files that nothing refers to",
+            n_dead,
+            n_orphans,
+        )
