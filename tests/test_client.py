@@ -138,7 +138,8 @@ def test_the_readmes_python_runs(
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
     exec(client_block, names)
-    assert names["answers"].height > 0
-    with pytest.raises(NotFound):
-        names["client"].models.read("nothing@1")
+    with names["client"] as client:  # which the block leaves open, as notebooks do
+        assert names["answers"].height > 0
+        with pytest.raises(NotFound):
+            client.models.read("nothing@1")
     assert issubclass(Changed, Exception)

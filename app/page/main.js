@@ -65,6 +65,7 @@ async function show() {
   shown = view;
   document.title = view.title === "LoMETab" ? view.title : `${view.title} · LoMETab`;
   fill(main, view.element);
+  main.dataset.route = path.join("/"); // which view it is that stands there now
   if (!isFirst) {
     scrollTo(0, 0);
     main.focus({ preventScroll: true });

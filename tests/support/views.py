@@ -48,9 +48,10 @@ class Watched:
         dialog.dismiss()
 
     def show(self, view: str) -> Page:
-        """Go to a view, and wait until it is there."""
+        """Go to a view, and wait until it is there, or the one that asks for a key."""
         self.page.goto(f"{self.address}/#/{view}")
-        self.page.locator("main h1").first.wait_for()
+        places = (f'main[data-route="{name}"] h1' for name in (view, "key"))
+        self.page.locator(", ".join(places)).first.wait_for()
         return self.page
 
     def check(self) -> None:
