@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
+from unittest import mock
 
 import torch
 from contenders import DEEP, Rows, _answers
@@ -24,13 +25,13 @@ from suite import Paired, _gain, _loss, _scores, interval
 from suite_sets import STAGES, TARGETS, StageName, load_rows
 from tables import DATA
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lometab.checkpoint import Progress
 from lometab.config import TrainConfig
 from lometab.errors import TrainingDiverged
 from lometab.evaluation import choose_members
 from lometab.nn import LoMETab
+from lometab.optimizer import AdamW
 from lometab.table import target
 from lometab.train import _average_, predict
 
@@ -124,8 +125,9 @@ def follow(rows: Rows, config: TrainConfig) -> dict[str, Any]:
         models.update({d: copy.deepcopy(model) for d in DECAYS if DECAYS[d]})
         models["last"] = model
 
-    def after_step(*_: Any) -> None:
+    def step_and_average(optimizer: AdamW) -> None:
         nonlocal n_steps
+        step(optimizer)
         n_steps += 1
         for name, decay in DECAYS.items():
             if decay:
@@ -144,11 +146,9 @@ def follow(rows: Rows, config: TrainConfig) -> dict[str, Any]:
                     ending.see(progress.epoch, losses[ending.rule], model)
         return all(ending.end is not None for ending in endings)
 
-    hook = register_optimizer_step_post_hook(after_step)
-    try:
+    step = AdamW.step
+    with mock.patch.object(AdamW, "step", step_and_average):
         fit = prepared.fit(config, prepare=watch, on_epoch=on_epoch)
-    finally:
-        hook.remove()
     return {
         "epochs": len(fit.history),
         "seconds": round(fit.seconds, 1),

@@ -14,6 +14,7 @@ from torch import Tensor
 from lometab.config import TrainConfig
 from lometab.errors import ModelFileError
 from lometab.nn import LoMETab
+from lometab.optimizer import AdamW
 
 _VERSION = 1
 
@@ -122,7 +123,7 @@ class Checkpoint:
 def take_checkpoint(
     model: LoMETab,
     kept: LoMETab,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AdamW,
     scaler: torch.amp.GradScaler,
     best: dict[str, Tensor],
     history: list[Progress],
@@ -156,7 +157,7 @@ def restore_(
     checkpoint: Checkpoint,
     model: LoMETab,
     kept: LoMETab,
-    optimizer: torch.optim.Optimizer,
+    optimizer: AdamW,
     scaler: torch.amp.GradScaler,
 ) -> dict[str, Tensor]:
     """Put the state back where it was; returns the best weights so far."""

@@ -20,6 +20,7 @@ from lometab.config import Task, TrainConfig
 from lometab.embedding import compute_bins
 from lometab.errors import ConfigError, TrainingDiverged
 from lometab.nn import LoMETab
+from lometab.optimizer import AdamW
 
 __all__ = [
     "Checkpoint",
@@ -417,12 +418,11 @@ def fit(
             prepare(model)
         model.to(where)
         parameters = [*model.parameters()]
-        optimizer = torch.optim.AdamW(
+        optimizer = AdamW(
             _parameter_groups(
                 model, config.weight_decay, decay_masks=config.decay_masks
             ),
             lr=config.lr,
-            fused=True,
         )
         # What is validated and kept: the weights, or their average over steps.
         kept = copy.deepcopy(model) if config.ema else model
@@ -460,11 +460,11 @@ def fit(
                 loss = member_loss(outputs.float(), y[rows], task, counts)
                 optimizer.zero_grad()
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-                scaler.unscale_(optimizer)
+                scaler.unscale_(optimizer)  # type: ignore[arg-type]
                 norm = nn.utils.clip_grad_norm_(
                     parameters, _MAX_GRAD_NORM, foreach=True
                 )
-                scaler.step(optimizer)
+                scaler.step(optimizer)  # type: ignore[arg-type]
                 scaler.update()
                 if kept is not model:
                     _average_(kept, model, step, config.ema)

@@ -31,10 +31,11 @@ def add_handlers(api: FastAPI) -> None:
 
 def _find_methods(api: FastAPI, path: str) -> list[str]:
     """All that a path takes; the framework names those of the first route alone."""
-    found = {
-        method.upper()
-        for template, operations in api.openapi()["paths"].items()
-        if compile_path(template)[0].match(path)
-        for method in operations
-    }
+    paths = api.openapi()["paths"]
+    # `/jobs/plan` is itself, and no job of that name.
+    templates = [
+        template for template in paths if compile_path(template)[0].match(path)
+    ]
+    templates = [path] if path in paths else templates
+    found = {method.upper() for template in templates for method in paths[template]}
     return sorted(found | ({"HEAD"} if "GET" in found else set()))

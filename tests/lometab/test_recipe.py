@@ -14,6 +14,7 @@ from lometab.config import TrainConfig
 from lometab.estimator import LoMETabClassifier
 from lometab.export import to_onnx
 from lometab.nn import LoMETab
+from lometab.optimizer import AdamW
 from lometab.parity import check_onnx
 from lometab.train import (
     _learning_rate,
@@ -152,13 +153,13 @@ def test_the_rate_falls_when_the_score_stalls() -> None:
 
 def test_the_optimizer_takes_the_rate(monkeypatch) -> None:
     rates: list[float] = []
-    step = torch.optim.AdamW.step
+    step = AdamW.step
 
     def spy(optimizer: Any, *args: Any, **options: Any) -> Any:
         rates.append(optimizer.param_groups[0]["lr"])
         return step(optimizer, *args, **options)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", spy)
+    monkeypatch.setattr(AdamW, "step", spy)
     fit = run(noise=5.0, lr=1e-2, lr_patience=1, max_epochs=12)
     expected = [
         _learning_rate(fit.model.config, fit.history[:epoch])  # type: ignore[arg-type]

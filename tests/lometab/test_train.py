@@ -17,6 +17,7 @@ from lometab.config import TrainConfig
 from lometab.embedding import compute_bins
 from lometab.errors import ModelFileError, TrainingCancelled, TrainingDiverged
 from lometab.nn import LoMETab
+from lometab.optimizer import AdamW
 from lometab.train import (
     Checkpoint,
     Part,
@@ -205,16 +206,15 @@ def test_read_only_and_strided_arrays_are_fine() -> None:
 def test_biases_and_linear_embeddings_do_not_decay(monkeypatch) -> None:
     decays: dict[int, float] = {}
     names: dict[int, str] = {}
-    adamw = torch.optim.AdamW
 
-    def spy(groups: list[dict[str, Any]], **options: Any) -> torch.optim.AdamW:
+    def spy(groups: list[dict[str, Any]], **options: Any) -> AdamW:
         decays.update((id(p), g["weight_decay"]) for g in groups for p in g["params"])
-        return adamw(groups, **options)
+        return AdamW(groups, **options)
 
     def remember(model: LoMETab) -> None:
         names.update((id(p), name) for name, p in model.named_parameters())
 
-    monkeypatch.setattr(torch.optim, "AdamW", spy)
+    monkeypatch.setattr("lometab.train.AdamW", spy)
     run(weight_decay=0.01, max_epochs=1, n_blocks=1, prepare=remember)
     assert {names[key]: decay for key, decay in decays.items()} == {
         "embedding.linear0.weight": 0.0,
