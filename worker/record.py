@@ -45,6 +45,7 @@ def check_revision() -> None:
 
 def make_spec(job: Job, dataset: Dataset, settings: Settings) -> Spec:
     """What the child process is told of a job."""
+    made_of = job.made_of or {}
     return Spec(
         job_id=job.id,
         attempt=job.attempt,
@@ -55,11 +56,11 @@ def make_spec(job: Job, dataset: Dataset, settings: Settings) -> Spec:
         split=job.config["split"],
         calibrate_by=job.config.get("calibrate_by"),
         members=job.config.get("members", "all"),
-        base_sha256=job.config.get("prune", {}).get("onnx_sha256"),
+        base_sha256=made_of.get("onnx_sha256"),
         baselines=tuple(job.config.get("baselines", ())),
         n_seeds=job.config.get("n_seeds", 1),
         keeps_rows=job.config.get("keep_rows", True),
-        networks=tuple(job.config.get("networks", ())),
+        networks=tuple(made_of.get("trials", ())),
         weight_column=job.config.get("weight_column"),
         class_weight=job.config.get("class_weight"),
         dataset_sha256=dataset.sha256,
@@ -157,7 +158,7 @@ class Record:
     def read_networks(self) -> Iterator[tuple[int, bytes]]:
         """The packed weights of the trials that the model is made of; those that are
         gone, or not what was stored, are left out."""
-        if not self.job.config.get("networks"):
+        if not (self.job.made_of or {}).get("trials"):
             return
         with db.reading() as session:
             trials = jobs.find_networks(session, self.job)

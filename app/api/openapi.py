@@ -123,6 +123,7 @@ _JOB = {
     "repeat": None,
     "settings": None,
     "promoted_from": None,
+    "made_of": None,
     "outcome": None,
     "dataset_id": "ds_0123456789ab",
     "model_id": None,

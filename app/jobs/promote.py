@@ -80,11 +80,8 @@ def prune_model(
     made = make_like(
         job,
         role=JobRole.TRAIN,
-        config={
-            **job.config,
-            "members": members,
-            "prune": {"model_id": model.id, "onnx_sha256": model.onnx_sha256},
-        },
+        config={**job.config, "members": members},
+        made_of={"model_id": model.id, "onnx_sha256": model.onnx_sha256},
         name=name or model.name,
         tags=list(tags),
     )

@@ -182,7 +182,7 @@ def list_networks(children: Sequence[Job]) -> list[Job]:
 
 def find_networks(session: Session, job: Job) -> dict[int, str]:
     """The hashes of the weights of the trials that a job makes a model of."""
-    numbers = job.config.get("networks", [])
+    numbers = (job.made_of or {}).get("trials", [])
     rows = session.execute(
         sa.select(Job.number, Job.checkpoint_sha256).where(
             Job.parent_id == job.parent_id,
@@ -206,7 +206,8 @@ def _combine(session: Session, parent: Job, children: Sequence[Job]) -> list[Job
     job = make_like(
         parent,
         role=JobRole.REFIT,
-        config={**best.config, "networks": numbers},
+        config=best.config,
+        made_of={"trials": numbers},
         parent_id=parent.id,
         position=len(children),
         number=best.number,

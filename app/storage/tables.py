@@ -219,6 +219,9 @@ class Job(Base):
     """What sets a cell apart from others, or what was drawn for a trial; null before"""
     promoted_from: Mapped[str | None]
     """The sweep or tune job of the cell or trial `number`; it may be deleted since."""
+    made_of: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    """Where nothing is trained: the `trials` of its parent whose members it chooses
+    from, the best first; or the `model_id` whose members it keeps, and `onnx_sha256`"""
     is_reported: Mapped[bool] = mapped_column(default=False)
     """Whether its parent has an event of its end."""
     outcome: Mapped[dict[str, Any] | None] = mapped_column(Json)

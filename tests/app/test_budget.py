@@ -119,7 +119,7 @@ def test_out_of_time_ends_the_search_with_a_model_of_its_trials(
     assert read(session, running).status == "stopping"
     (made,) = finish(session, running, 0.8)
     assert (made.role, made.number, made.position) == ("refit", 1, 4)
-    assert made.config["networks"] == [1, 0]  # the best first
+    assert made.made_of == {"trials": [1, 0]}  # the best first
     assert "n_seeds" not in made.config
     weights = jobs.find_networks(session, made)
     assert {n: blobs.read(parent.workspace_id, sha) for n, sha in weights.items()} == {

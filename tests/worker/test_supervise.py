@@ -486,7 +486,7 @@ def test_a_model_of_trials_gets_their_weights() -> None:
         role="refit",
         position=3,
         number=1,
-        config={"networks": [1, 0, 2]},
+        made_of={"trials": [1, 0, 2]},
     )
     found: list[str] = []
 

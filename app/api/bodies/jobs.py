@@ -164,6 +164,10 @@ class JobRead(BaseModel):
     promoted_from: str | None = Field(
         description="The sweep or tune job whose cell or trial `number` it was made of."
     )
+    made_of: dict[str, Any] | None = Field(
+        description="Where nothing is trained: the `trials` of its parent, or the "
+        "`model_id`, whose members it keeps."
+    )
     outcome: Outcome | None = Field(description="What a cell or a trial came to.")
     dataset_id: str
     model_id: str | None
