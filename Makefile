@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 EXAMPLES ?= 100
+# Tests start hundreds of processes: none of them should compile our modules again.
+export PYTHONDONTWRITEBYTECODE :=
 # Tests with other processes wait much, so two at a time for each processor, in the
 # order in which they are given: the slow ones first.
 IN_PARALLEL := PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(nproc 2>/dev/null || echo 2)))

@@ -83,6 +83,17 @@ def no_processes(
 
 
 @pytest.fixture(autouse=True)
+def own_variables() -> Iterator[None]:
+    """Commands set variables for processes they start; the next test has its own."""
+    before = {**os.environ}
+    yield
+    for name in [name for name in os.environ if name.startswith("LOMETAB_")]:
+        if name not in before:
+            del os.environ[name]
+    os.environ.update({n: v for n, v in before.items() if n.startswith("LOMETAB_")})
+
+
+@pytest.fixture(autouse=True)
 def no_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API in this process leaves the temporary folder as tests have set it."""
     monkeypatch.setattr(scratch, "use_own_folder", nullcontext)

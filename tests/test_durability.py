@@ -352,7 +352,8 @@ def test_too_large_a_job_is_refused(
 
 
 def test_client_that_hangs_up_costs_nothing(shared_service: Service) -> None:
-    job = post_job(shared_service.client, TABLE, hyperparameters=LONG)
+    endless = {**LONG, "max_epochs": 10_000}
+    job = post_job(shared_service.client, TABLE, hyperparameters=endless)
     url = f"/jobs/{job['id']}/events"
     for _ in range(20):
         with (

@@ -29,6 +29,7 @@ from app.api.deps import (
     ReadSessionDep,
 )
 from app.api.model_facts import read_facts
+from app.api.once import KeyHeader, Lock, create_once, keep
 from app.api.paging import After, Before, Cursor, Limit, has_tag, link_next, read_page
 from app.api.responses import IfNoneMatch, matches, problems
 from app.errors import NotFound, PreconditionFailed
@@ -209,15 +210,27 @@ def delete_model(caller: Writer, model_id: ModelId) -> None:
     summary="Make a model of fewer of its members",
     responses=problems(400, 404, 409, 422, 429),
 )
-def prune(caller: Writer, model_id: ModelId, body: PruneRequest) -> JobRead:
+def prune(
+    caller: Writer,
+    model_id: ModelId,
+    body: PruneRequest,
+    idempotency_key: KeyHeader = None,
+) -> Response:
     """A job that chooses members on the validation rows, cuts the others out of the
     ONNX file, calibrates what is left and reports on it; nothing is trained. The report
-    has cost, size and score before and after (`pruning`)."""
-    with db.transaction() as session:
-        model = find_model(session, model_id, caller.workspace_id)
-        made = jobs.prune_model(session, model, **body.model_dump())
-    jobs.notify_of(made)
-    return JobRead.of(made, None)
+    has cost, size and score before and after (`pruning`). With an `Idempotency-Key` the
+    same request can be sent again without a second job."""
+
+    def create(lock: Lock | None) -> JobRead:
+        with db.transaction() as session:
+            model = find_model(session, model_id, caller.workspace_id)
+            made = jobs.prune_model(session, model, **body.model_dump())
+            answer = JobRead.of(made, None)
+            keep(session, lock, answer)
+        jobs.notify_of(made)
+        return answer
+
+    return create_once(body, ("prune", model_id), caller, idempotency_key, create)
 
 
 @router.put(

@@ -354,6 +354,8 @@ _RETRY_AFTER = {
 HEADERS: dict[str, dict[str, Any]] = {
     "create_dataset": {"Location": _LOCATION},
     "create_job": {"Location": _LOCATION},
+    "promote": {"Location": _LOCATION},
+    "prune": {"Location": _LOCATION},
     "read_diversity": {"ETag": _ETAG},
     "read_calibration": {"ETag": _ETAG},
     "read_report": {"ETag": _ETAG},

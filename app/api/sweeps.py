@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from sqlalchemy.orm import Session
 
 from app import jobs
@@ -21,6 +21,7 @@ from app.api.bodies.sweeps import (
     TuneRead,
 )
 from app.api.deps import JobDep, JobId, ReadSessionDep, get_or_404
+from app.api.once import KeyHeader, Lock, create_once, keep
 from app.api.responses import problems
 from app.errors import WrongJobKind
 from app.storage import db
@@ -202,15 +203,27 @@ def _read_finalist(finalist: jobs.Finalist) -> FinalistRead:
     summary="Make a model of a cell or a trial",
     responses=problems(400, 404, 409, 422, 429),
 )
-def promote(caller: Writer, job_id: JobId, request: PromoteRequest) -> JobRead:
+def promote(
+    caller: Writer,
+    job_id: JobId,
+    request: PromoteRequest,
+    idempotency_key: KeyHeader = None,
+) -> Response:
     """A train job with the settings of the cell or the trial, and its first seed. The
     weights of the best few runs are kept: these are exported as they are, others are
-    trained again."""
-    with db.transaction() as session:
-        job = get_or_404(session, Job, job_id, caller.workspace_id)
-        made = jobs.promote_run(session, job, **request.model_dump())
-    jobs.notify_of(made)
-    return JobRead.of(made, None)
+    trained again. With an `Idempotency-Key` the same request can be sent again without
+    a second job."""
+
+    def create(lock: Lock | None) -> JobRead:
+        with db.transaction() as session:
+            job = get_or_404(session, Job, job_id, caller.workspace_id)
+            made = jobs.promote_run(session, job, **request.model_dump())
+            answer = JobRead.of(made, None)
+            keep(session, lock, answer)
+        jobs.notify_of(made)
+        return answer
+
+    return create_once(request, ("promote", job_id), caller, idempotency_key, create)
 
 
 @router.get(

@@ -500,8 +500,9 @@ class AsyncJob(AsyncResource):
         """A job that makes a model of a cell of a sweep, or a trial of a search."""
         chosen = {"cell": cell, "trial": trial, **options}
         body = {name: value for name, value in chosen.items() if value is not None}
+        key = {"Idempotency-Key": uuid.uuid4().hex}
         found = await self._client.request(
-            "POST", f"{self.path}/promote", json=body, is_safe=False
+            "POST", f"{self.path}/promote", json=body, headers=key
         )
         return AsyncJob(self._client, found.json())
 

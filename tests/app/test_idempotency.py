@@ -16,12 +16,13 @@ from app.jobs import idempotency
 from app.main import app
 from app.storage import db
 from app.storage.tables import Job
-from tests.support.http import check_problem, make_key
+from tests.support.http import check_problem, make_key, post
 from tests.support.tables import make_csv
 
 pytestmark = pytest.mark.both_databases
 
 KEY = {"Idempotency-Key": "order-1"}
+OTHER = {"Idempotency-Key": "order-2"}
 CONFIG = {"target": "y", "columns": {"label": "ignore"}}
 
 
@@ -146,3 +147,30 @@ def test_the_same_for_a_file_that_comes_along(
     assert ask().status_code == 202
     problem = check_problem(ask(read_options=options), 422, "Idempotency-Key")
     assert problem["code"] == "idempotency_key_reused"
+
+
+def test_what_is_made_of_a_run_is_made_once(client: TestClient) -> None:
+    config = {**CONFIG, "kind": "sweep", "sweep": {"grid": {"rank": [1, 2]}}}
+    sweep = post(client, make_csv(60), config).json()
+
+    def promote(cell: int, of: str = sweep["id"]) -> httpx.Response:
+        return client.post(f"/jobs/{of}/promote", json={"cell": cell}, headers=KEY)
+
+    n_before = count_jobs()
+    first, again = promote(0), promote(0)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.json() == first.json()
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["Location"] == f"/jobs/{first.json()['id']}"
+    assert count_jobs() == n_before + 1
+    check_problem(promote(1), 422, "Idempotency-Key")
+    # A key of a request that was refused can be used again.
+    check_problem(
+        client.post("/jobs/job_none/promote", json={"cell": 0}, headers=OTHER), 404
+    )
+    assert (
+        client.post(
+            f"/jobs/{sweep['id']}/promote", json={"cell": 1}, headers=OTHER
+        ).status_code
+        == 202
+    )
