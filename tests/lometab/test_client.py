@@ -95,13 +95,23 @@ def test_a_job_is_made_once_however_often_it_is_sent(tmp_path: Path) -> None:
     assert script.requests[-1].headers["Idempotency-Key"] not in keys
 
 
-def test_what_cannot_be_repeated_is_not() -> None:
+def test_a_promotion_is_repeated_under_one_key() -> None:
     script = Script(httpx.ReadError("cut off"), job())
-    with pytest.raises(Unreachable, match="promote"):
-        make_client(script).jobs["job_1"].promote(cell=1)
+    make_client(script).jobs["job_1"].promote(cell=1)
+    first, second = (request.headers["Idempotency-Key"] for request in script.requests)
+    assert first == second
+
+
+def test_what_cannot_be_repeated_is_not() -> None:
+    def send(script: Script) -> None:
+        make_client(script).request("POST", "/odd", is_safe=False)
+
+    script = Script(httpx.ReadError("cut off"), job())
+    with pytest.raises(Unreachable, match="POST /odd"):
+        send(script)
     assert len(script.requests) == 1
     script = Script(httpx.ConnectError("down"), job())  # it never arrived
-    make_client(script).jobs["job_1"].promote(cell=1)
+    send(script)
     assert len(script.requests) == 2
 
 
