@@ -1,4 +1,5 @@
-"""docs/security.md names what stops a threat and which test shows it: both exist."""
+"""docs/security.md names what stops a threat and which test shows it: both exist. So
+do the tests that docs/faults.md names."""
 
 import ast
 import re
@@ -50,10 +51,26 @@ def test_what_a_threat_names_is_there(threat: Threat) -> None:
     for place in threat.stopped:
         module, _, name = place.partition(":")
         assert hasattr(import_module(module), name), place
-    for test in threat.tests:
+    check_tests(threat.tests)
+
+
+def check_tests(names: list[str]) -> None:
+    for test in names:
         path, _, name = test.partition("::")
         assert name.startswith("test_"), test
         assert name in list_functions(ROOT / path), test
+
+
+def test_every_fault_has_tests() -> None:
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \|(.*)\|$", text, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == [*range(1, 23)]
+    for _, row in rows:
+        before, now, tests = row.split(" | ")
+        assert before.strip() and now.strip()
+        names = re.findall("`(tests/[^`]+)`", tests)
+        assert names
+        check_tests(names)
 
 
 def test_the_top_ten_are_gone_through() -> None:
