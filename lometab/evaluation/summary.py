@@ -135,21 +135,23 @@ def _drivers(report: RunReport) -> Sentence | None:
     if report.importance is None:
         return None
     used = [
-        each for each in report.importance.columns if each.mean > max(each.std, 0.0)
-    ]
+        (i, each)
+        for i, each in enumerate(report.importance.columns)
+        if each.mean > max(each.std, 0.0)
+    ][:3]
     if not used:
         return Sentence(
             about="drivers",
             text="No single column changes its answers by more than chance.",
             fields=["report.importance.columns"],
         )
-    names = [repr(each.column) for each in used[:3]]
+    names = [repr(each.column) for _, each in used]
     listed = (
         names[0] if len(names) == 1 else ", ".join(names[:-1]) + f" and {names[-1]}"
     )
     text = f"It goes most by {listed}"
     agreement = report.importance.agreement
-    fields = [f"report.importance.columns.{i}.column" for i in range(len(names))]
+    fields = [f"report.importance.columns.{i}.column" for i, _ in used]
     if agreement is not None:
         what = "agree" if agreement > 0.7 else "do not agree"
         text += f"; its members {what} on what matters ({number(agreement)} of 1)"
