@@ -103,6 +103,12 @@ class DatasetInUse(Conflict):
     code = "dataset_in_use"
 
 
+class ModelHasAlias(Conflict):
+    """A model cannot get another name while an alias of its name stands for it."""
+
+    code = "model_has_alias"
+
+
 class JobNotFinished(Conflict):
     """A job cannot be deleted before it has ended."""
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from lometab.errors import MissingPackage
 
 EXTRAS = {
+    "cli": ("rich", "typer"),
     "table": ("duckdb", "flatbuffers", "openpyxl", "pyarrow"),
     "train": ("onnx", "safetensors", "sklearn", "torch"),
     "serve": (

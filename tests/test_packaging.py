@@ -149,6 +149,12 @@ for name in ("LoMETabClassifier", "LoMETabRegressor"):
         assert str(error).endswith("pip install 'lometab[train]'"), error
     else:
         raise SystemExit("torch is not needed?")
+from lometab.client import Client, show
+try:
+    with show.open_bar(True, {{}}):
+        raise SystemExit("rich is not needed?")
+except lometab.LoMETabError as error:
+    assert str(error).endswith("pip install 'lometab[cli]'"), error
 """
     done = run(tmp_path, installed, "-c", code)
     assert done.returncode == 0, done.stderr

@@ -1,14 +1,15 @@
 """Datasets: tables that were uploaded, for any number of jobs."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import defer
 
-from app import datasets
+from app import datasets, jobs
 from app.access import Reader, Writer
+from app.api.bodies.changes import Change
 from app.api.bodies.common import Page
 from app.api.bodies.datasets import DatasetRead, DatasetSummary, parse_read_options
 from app.api.deps import (
@@ -18,7 +19,7 @@ from app.api.deps import (
     SettingsDep,
     get_or_404,
 )
-from app.api.paging import After, Before, Cursor, Limit, link_next, read_page
+from app.api.paging import After, Before, Cursor, Limit, has_tag, link_next, read_page
 from app.api.responses import problems
 from app.datasets import receive
 from app.errors import DatasetInUse
@@ -91,17 +92,26 @@ def list_datasets(
     response: Response,
     session: ReadSessionDep,
     caller: Reader,
+    name: Annotated[jobs.Name | None, Query(description="Only those.")] = None,
+    tag: Annotated[jobs.Tag | None, Query(description="Only those with it.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     created_after: After = None,
     created_before: Before = None,
 ) -> Page[DatasetSummary]:
     """Newest first, in pages."""
-    rows, next_cursor = read_page(
-        session,
+    statement = (
         sa.select(Dataset)
         .where(Dataset.workspace_id == caller.workspace_id)
-        .options(defer(Dataset.profile), defer(Dataset.reading)),
+        .options(defer(Dataset.profile), defer(Dataset.reading))
+    )
+    if name is not None:
+        statement = statement.where(Dataset.name == name)
+    if tag is not None:
+        statement = statement.where(has_tag(session, Dataset.tags, tag))
+    rows, next_cursor = read_page(
+        session,
+        statement,
         Dataset,
         limit=limit,
         cursor=cursor,
@@ -123,6 +133,24 @@ def read_dataset(dataset: DatasetDep) -> DatasetRead:
     """How its file was read, its columns with what each would be used as, the first
     rows, and columns that may be the target."""
     return _read(dataset)
+
+
+@router.patch(
+    "/{dataset_id}",
+    response_model=DatasetSummary,
+    summary="Change a dataset's name, tags or description",
+    responses=problems(400, 404, 422),
+)
+def change_dataset(
+    caller: Writer, dataset_id: DatasetId, body: Change
+) -> DatasetSummary:
+    """Its rows and how they were read are as they are; another reading is another
+    dataset."""
+    with db.transaction() as session:
+        dataset = get_or_404(session, Dataset, dataset_id, caller.workspace_id)
+        body.apply(dataset)
+        session.flush()
+        return DatasetSummary(**_summarise(dataset))
 
 
 @router.delete(

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from app import datasets, jobs
 from app.access import Caller, Reader, Writer, read_secret
+from app.api.bodies.changes import Change
 from app.api.bodies.common import Id, Page
 from app.api.bodies.datasets import parse_read_options
 from app.api.bodies.jobs import EventPage, JobCreate, JobCreateOnDataset, JobRead
@@ -238,6 +239,22 @@ def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> Job
         if not jobs.count_workers(session, job.queue, heard_within=heard_within):
             answer.notice = f"no worker of the queue '{job.queue}' is heard of"
     return answer
+
+
+@router.patch(
+    "/{job_id}",
+    response_model=JobRead,
+    summary="Change a job's name, tags or description",
+    responses=problems(400, 404, 422),
+)
+def change_job(caller: Writer, job_id: JobId, body: Change) -> JobRead:
+    """Before the end, name and tags are those that its model will get; afterwards the
+    model keeps its own."""
+    with db.transaction() as session:
+        job = get_or_404(session, Job, job_id, caller.workspace_id)
+        body.apply(job)
+        session.flush()
+        return JobRead.of(job, jobs.find_model_id(session, job))
 
 
 @router.delete(

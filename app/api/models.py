@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from app import jobs
 from app.access import Reader, Writer
+from app.api.bodies.changes import Change
 from app.api.bodies.common import Page
 from app.api.bodies.jobs import JobRead
 from app.api.bodies.models import (
@@ -70,9 +71,7 @@ def list_models(
     name: Annotated[
         jobs.Name | None, Query(description="Only versions of this.")
     ] = None,
-    tag: Annotated[
-        jobs.Tag | None, Query(description="Only those whose job has it.")
-    ] = None,
+    tag: Annotated[jobs.Tag | None, Query(description="Only those with it.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
     created_after: After = None,
@@ -85,9 +84,7 @@ def list_models(
     if name is not None:
         statement = statement.where(TrainedModel.name == name)
     if tag is not None:
-        statement = statement.join(Job, Job.id == TrainedModel.job_id).where(
-            has_tag(session, Job.tags, tag)
-        )
+        statement = statement.where(has_tag(session, TrainedModel.tags, tag))
     rows, next_cursor = read_page(
         session,
         statement,
@@ -185,6 +182,24 @@ def _input_columns(facts: dict[str, Any]) -> list[InputColumn]:
         for name in facts["categorical"]
     ]
     return numeric + categorical
+
+
+@router.patch(
+    "/{model_id}",
+    response_model=ModelSummary,
+    summary="Change a model's name, tags or description",
+    responses=problems(400, 404, 409, 422),
+)
+def change_model(caller: Writer, model_id: ModelId, body: Change) -> ModelSummary:
+    """With another `name` it becomes the newest version of that; while an alias stands
+    for it, the answer is a 409. Its job keeps its own words."""
+    with db.transaction() as session:
+        model = find_model(session, model_id, caller.workspace_id)
+        if "name" in body.model_fields_set:
+            jobs.rename_model(session, model, body.name)
+        body.apply(model, without="name")
+        aliases = _find_aliases(session, [model])[model.id]
+    return ModelSummary(**_summarise(model, aliases))
 
 
 @router.delete(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from app.cli.connection import DataDir, Key, Url, open_client
 from app.cli.output import AsJson, note, print_json, print_lines
-from app.cli.reports import print_summary
+from app.cli.reports import find_job, print_summary
 from lometab.client import Client, Job
 from lometab.client.show import open_bar
 from lometab.extras import is_tracked
@@ -22,7 +22,7 @@ Target = Annotated[str, typer.Option("--target", "-t", help="The column to predi
 Preset = Annotated[str | None, typer.Option(help="fast, default, best, paper ...")]
 Budget = Annotated[
     str | None,
-    typer.Option(help="Time at most: 90s, 10m, 2h. The best so far is kept."),
+    typer.Option(help="So much time: 90s, 10m, 2h. The best so far is kept."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -48,6 +48,10 @@ Output = Annotated[
 ]
 
 
+SEARCH_FOR, STOP_AFTER = "time_budget_seconds", "max_runtime_seconds"
+"""What a budget is to the service: a search of its own, or the end of what runs."""
+
+
 def add(cli: typer.Typer) -> None:
     for command in (train, sweep, tune):
         cli.command()(command)
@@ -70,9 +74,11 @@ def train(
 ) -> None:
     """Train a model on a file: on a service, or here by a worker of our own.
 
-    Ctrl-C once stops and keeps the best epoch so far, twice cancels.
+    With --budget it searches for settings for so long, and makes one model of the
+    members that answer best together. Ctrl-C once stops and keeps the best so far,
+    twice cancels.
     """
-    config = _make_config(preset, budget, settings, name, tags)
+    config = _make_config(preset, budget, settings, name, tags, SEARCH_FOR)
     with open_client(url, key, data_dir, workers=1) as client:
         job = client.train(file, target, **config)
         if _leave(job, url, detach, as_json):
@@ -154,10 +160,11 @@ def _make_config(
     settings: list[str] | None,
     name: str | None,
     tags: list[str] | None,
+    budget_is: str = STOP_AFTER,
 ) -> dict[str, Any]:
     config: dict[str, Any] = {"preset": preset, "name": name, "tags": tags}
     if budget is not None:
-        config["max_runtime_seconds"] = read_seconds(budget)
+        config[budget_is] = read_seconds(budget)
     config = {name: value for name, value in config.items() if value is not None}
     for text in settings or []:
         path, value = _read_setting(text)
@@ -295,6 +302,9 @@ def _finish(client: Client, job: Job, output: Path | None, as_json: bool) -> Non
         return
     print_summary(job)
     model_id = job.info.get("model_id")
+    if model_id is not None and job.info["kind"] == "tune":
+        print_lines("")
+        print_summary(find_job(client, model_id))
     if output is not None:
         print_lines(f"written to {output}")
     if model_id is not None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from app.jobs.facts import read_facts as read_facts
     from app.jobs.failures import describe_failure as describe_failure
     from app.jobs.moves import NewEvent as NewEvent
+    from app.jobs.naming import rename_model as rename_model
     from app.jobs.pace import MAX_SECONDS as MAX_SECONDS
     from app.jobs.pace import describe_seconds as describe_seconds
     from app.jobs.parents import begin_parent as begin_parent
@@ -102,6 +103,7 @@ _NAMES = {
     "facts": ("read_facts",),
     "failures": ("describe_failure",),
     "moves": ("NewEvent",),
+    "naming": ("rename_model",),
     "pace": ("MAX_SECONDS", "describe_seconds"),
     "parents": ("begin_parent", "follow", "list_open", "reconcile"),
     "planning": ("count_runs", "read_cells"),

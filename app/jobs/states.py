@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.jobs.moves import NewEvent, held_by, move, move_all, record
+from app.jobs.naming import next_version
 from app.jobs.pace import keep_pace
 from app.storage import blobs, db
 from app.storage.enums import (
@@ -169,9 +170,10 @@ def finish(
     Args:
         metadata: that of the ONNX file, for whoever asks about the model.
     """
-    checkpoint = session.scalar(
-        sa.select(Job.checkpoint_sha256).where(Job.id == job.id)
-    )
+    # As they are now: people rename a job while it runs.
+    checkpoint, name, tags = session.execute(
+        sa.select(Job.checkpoint_sha256, Job.name, Job.tags).where(Job.id == job.id)
+    ).one()
     model_id = new_id("mdl")
     about: dict[str, Any] = {"model_id": model_id}
     if not _succeed(session, job, progress, about, **_NO_CHECKPOINT):
@@ -183,8 +185,9 @@ def finish(
             workspace_id=job.workspace_id,
             job_id=job.id,
             onnx_sha256=onnx_sha256,
-            name=job.name,
-            version=_next_version(session, job),
+            name=name,
+            version=next_version(session, job.workspace_id, name),
+            tags=tags,
             metrics=reports["report"]["scores"]["test"]["ensemble"],
             facts=None if metadata is None else dict(metadata),
         )
@@ -217,18 +220,6 @@ def _succeed(
         error=None,
         finished_at=db.now(session),
     )
-
-
-def _next_version(session: Session, job: Job) -> int | None:
-    if job.name is None:
-        return None
-    newest = session.scalar(
-        sa.select(sa.func.max(TrainedModel.version)).where(
-            TrainedModel.workspace_id == job.workspace_id,
-            TrainedModel.name == job.name,
-        )
-    )
-    return (newest or 0) + 1
 
 
 def fail(session: Session, job: Job, error: Mapping[str, Any]) -> bool:

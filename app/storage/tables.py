@@ -76,6 +76,7 @@ def _list(words: Iterable[str]) -> str:
     return "({})".format(", ".join(f"'{word}'" for word in words))
 
 
+_NO_TAGS = sa.text("'[]'")
 Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 
@@ -166,6 +167,9 @@ class Dataset(Base):
     """What the file turned out to be: lometab.table.Reading."""
     profile: Mapped[dict[str, Any]]
     """What is in it: lometab.table.Profile."""
+    name: Mapped[str | None]
+    tags: Mapped[list[Any]] = mapped_column(default=list, server_default=_NO_TAGS)
+    description: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
 
@@ -228,6 +232,7 @@ class Job(Base):
     """What a cell or a trial came to: lometab.evaluation.outcome.Outcome."""
     name: Mapped[str | None]
     tags: Mapped[list[Any]] = mapped_column(default=list)
+    description: Mapped[str | None]
     queue: Mapped[Queue]
     config: Mapped[dict[str, Any]]
     """What the caller chose, with every preset and guess spelled out."""
@@ -316,6 +321,9 @@ class TrainedModel(Base):
     name: Mapped[str | None]
     version: Mapped[int | None]
     """Models of one name are counted from 1."""
+    tags: Mapped[list[Any]] = mapped_column(default=list, server_default=_NO_TAGS)
+    """At first those of its job."""
+    description: Mapped[str | None]
     metrics: Mapped[dict[str, Any]]
     """The ensemble's scores on the test part."""
     facts: Mapped[dict[str, Any] | None] = mapped_column("metadata", Json)

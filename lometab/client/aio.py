@@ -331,9 +331,13 @@ class AsyncResource:
         return self
 
     async def update(self, **changes: Any) -> Self:
-        """Change its `tags`, `description` or, where it has one, `name`."""
+        """Change its `name`, `tags` or `description`; what is not named stays.
+
+        A model with another name becomes the newest version of that. None takes a name
+        or a description away.
+        """
         found = await self._client.request("PATCH", self.path, json=changes)
-        self.info = found.json()
+        self.info = {**self.info, **found.json()}
         return self
 
     async def delete(self) -> None:
@@ -569,6 +573,11 @@ class AsyncModel(AsyncResource):
     def path(self) -> str:
         return f"/models/{self.reference}"
 
+    async def update(self, **changes: Any) -> Self:
+        await super().update(**changes)
+        self.reference = self.id  # `name@version` may be another's from now on
+        return self
+
     async def predict(
         self, data: Any, *, chunk_rows: int = 10_000, **options: Any
     ) -> Any:
@@ -647,14 +656,11 @@ class AsyncModel(AsyncResource):
         wanted = ["interval", "set"]
         return await self.predict(data, include=wanted, coverage=coverage, **options)
 
-    async def explain(self, data: Any, **options: Any) -> dict[str, Any]:
-        """What each column adds to the answers to some rows."""
-        rows = wire.to_rows(data)
-        found = await self._client.request(
-            "POST", f"{self.path}/explain", json={"rows": rows, **options}
-        )
-        answer: dict[str, Any] = found.json()
-        return answer
+    async def explain(self, data: Any, **options: Any) -> list[dict[str, Any]]:
+        """For each of at most 20 rows, what every column adds to its answer."""
+        body = {"rows": wire.to_rows(data), "explain": True, **options}
+        found = await self._client.request("POST", f"{self.path}/predict", json=body)
+        return [row["explanation"] for row in found.json()["predictions"]]
 
     async def download(self, path: str | os.PathLike[str]) -> Path:
         """Write the self-contained ONNX file, for `lometab.Predictor`."""

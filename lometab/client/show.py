@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lometab.extras import naming_extras
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -142,8 +144,9 @@ def open_bar(
     if not is_wanted:
         yield NoBar()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    with naming_extras():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description:>10}"),

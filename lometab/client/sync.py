@@ -328,9 +328,13 @@ class Resource:
         return self
 
     def update(self, **changes: Any) -> Self:
-        """Change its `tags`, `description` or, where it has one, `name`."""
+        """Change its `name`, `tags` or `description`; what is not named stays.
+
+        A model with another name becomes the newest version of that. None takes a name
+        or a description away.
+        """
         found = self._client.request("PATCH", self.path, json=changes)
-        self.info = found.json()
+        self.info = {**self.info, **found.json()}
         return self
 
     def delete(self) -> None:
@@ -564,6 +568,11 @@ class Model(Resource):
     def path(self) -> str:
         return f"/models/{self.reference}"
 
+    def update(self, **changes: Any) -> Self:
+        super().update(**changes)
+        self.reference = self.id  # `name@version` may be another's from now on
+        return self
+
     def predict(self, data: Any, *, chunk_rows: int = 10_000, **options: Any) -> Any:
         """Answers to rows, in their order, in the form in which these came.
 
@@ -636,14 +645,11 @@ class Model(Resource):
         wanted = ["interval", "set"]
         return self.predict(data, include=wanted, coverage=coverage, **options)
 
-    def explain(self, data: Any, **options: Any) -> dict[str, Any]:
-        """What each column adds to the answers to some rows."""
-        rows = wire.to_rows(data)
-        found = self._client.request(
-            "POST", f"{self.path}/explain", json={"rows": rows, **options}
-        )
-        answer: dict[str, Any] = found.json()
-        return answer
+    def explain(self, data: Any, **options: Any) -> list[dict[str, Any]]:
+        """For each of at most 20 rows, what every column adds to its answer."""
+        body = {"rows": wire.to_rows(data), "explain": True, **options}
+        found = self._client.request("POST", f"{self.path}/predict", json=body)
+        return [row["explanation"] for row in found.json()["predictions"]]
 
     def download(self, path: str | os.PathLike[str]) -> Path:
         """Write the self-contained ONNX file, for `lometab.Predictor`."""

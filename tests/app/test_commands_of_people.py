@@ -150,14 +150,16 @@ def test_a_job_is_left_to_the_service(run: Run, tmp_path: Path) -> None:
     config = made["config"]
     assert made["status"] == "queued" and made["tags"] == ["a"] and made["name"] == "n"
     assert config["hyperparameters"]["rank"] == 8 and config["split"]["seed"] == 3
-    assert config["max_runtime_seconds"] == 600
+    assert (made["kind"], config["time_budget_seconds"]) == ("tune", 600)
+    assert config["max_runtime_seconds"] is None
     cancelled = read_json(run("jobs", "cancel", made["id"], "--json"))
     assert cancelled["status"] == "cancelled"
     swept = run(
         *("sweep", str(path), "-t", "y", "--grid", "rank=1,2", "--seeds", "2"),
-        *("--detach", "--url", "http://127.0.0.1", "--json"),
+        *("--budget", "2h", "--detach", "--url", "http://127.0.0.1", "--json"),
     )
     assert read_json(swept)["progress"]["n_runs"] == 4
+    assert read_json(swept)["config"]["max_runtime_seconds"] == 7200
 
 
 def test_what_is_mistyped_is_named(run: Run, tmp_path: Path) -> None:

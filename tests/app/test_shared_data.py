@@ -3,6 +3,7 @@ file over HTTP, by `Predictor`, and by the reader of docs/onnx.md."""
 
 import gzip
 import io
+import json
 import subprocess
 import venv
 import warnings
@@ -16,9 +17,11 @@ import pandas as pd
 import pyarrow.csv
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
 import lometab.estimator
 from app import datasets, jobs
+from app.cli.application import cli
 from app.serving import get_predict
 from app.storage import blobs, db
 from app.storage.tables import Dataset, Job
@@ -31,10 +34,7 @@ from lometab.predictor import Predictor
 from lometab.table import (
     Schema,
     features,
-    infer_schema,
-    profile_table,
     read_csv,
-    read_file,
 )
 from tests.support.jobs import CLAIM, REPORTS
 
@@ -86,7 +86,7 @@ def test_one_schema_and_one_answer(
     raw = source.read_bytes()
     raw = gzip.decompress(raw) if name.endswith(".gz") else raw
     path, schema, content = train_over_http(client, source, TARGETS[name])
-    assert find_schema(source, TARGETS[name], tmp_path) == schema
+    check_profile(client, source, schema)
     assert alike(fit_schema(raw, TARGETS[name]), schema)
 
     predictor = Predictor(content)
@@ -137,13 +137,26 @@ def train_part(job: Job, schema: Schema) -> bytes:
     return content
 
 
-def find_schema(source: Path, target: str, folder: Path) -> Schema:
-    """As the command does it."""
-    reading = read_file(source, folder / "table")
-    verdicts = {
-        c.name: c.verdict for c in profile_table(folder / "table", reading).columns
+def check_profile(client: TestClient, source: Path, schema: Schema) -> None:
+    """The command finds what the service found, and the schema of the job is that."""
+    done = CliRunner().invoke(cli, ["profile", str(source), "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    (dataset,) = client.get("/datasets").json()["data"]
+    stored = client.get(f"/datasets/{dataset['id']}").json()
+    assert found == {name: stored[name] for name in found}
+    columns = {c["name"]: c for c in found["columns"] if c["name"] != schema.target}
+    by_kind = {
+        kind: [name for name, column in columns.items() if column["kind"] == kind]
+        for kind in ("numeric", "categorical", "datetime", "ignore")
     }
-    return infer_schema(read_csv(source.read_bytes()), target=target, verdicts=verdicts)
+    dates = {*schema.datetime}
+    assert by_kind["numeric"] == [n for n in schema.numeric if n not in dates]
+    assert by_kind["categorical"] == [*schema.categorical]
+    assert by_kind["datetime"] == [*schema.datetime]
+    assert {*by_kind["ignore"]} == {*schema.ignored} - {schema.target}
+    formats = {n: c["format"] for n, c in columns.items() if c["format"]}
+    assert formats == {n: f for n, f in schema.formats.items() if n in columns}
 
 
 def fit_schema(raw: bytes, target: str) -> Schema:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import tomllib
 import venv
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,7 @@ HOSTILE = "imported"
 MAX_BASE_BYTES = 130 * 10**6
 SMOKE = {
     "": "from lometab import Predictor; import lometab.client",
+    "cli": "from lometab import Predictor; import lometab.client",
     "table": "from lometab.table import read_file, profile_table",
     "train": "from lometab import LoMETabClassifier, LoMETabRegressor",
     "serve": "import sys; from lometab.__main__ import find_service; "
@@ -33,6 +35,7 @@ SMOKE = {
     "otel": "import opentelemetry.sdk.trace",
 }
 """What each extra is good for."""
+WITH_COMMAND = ("cli", "train", "serve")
 
 
 def build(folder: Path) -> None:
@@ -71,7 +74,7 @@ def install(folder: Path, what: str, *options: str) -> Path:
 def count_bytes(folder: Path) -> int:
     """Of what was installed beside pip itself."""
     site = next((folder / "lib").glob("python*")) / "site-packages"
-    own = re.compile(r"pip|setuptools|pip-.*|setuptools-.*|_distutils_hack")
+    own = re.compile(r"(pip|setuptools)(-.*)?|pkg_resources|_distutils_hack")
     files = (
         path
         for top in site.iterdir()
@@ -90,12 +93,20 @@ def try_extra(folder: Path, wheel: Path, extra: str) -> None:
     options = ["--constraint", str(ROOT / "constraints.txt")]
     python = install(folder, f"{what} @ {wheel.as_uri()}", *options)
     hostile = make_hostile_folder(folder / "theirs")
-    for command in (
-        [python, "-P", "-c", SMOKE[extra]],
-        [python.with_name("lometab"), "--version"],
-        [python.with_name("lometab"), "--help"],
-    ):
-        subprocess.run(command, cwd=hostile, check=True, stdout=subprocess.DEVNULL)
+    smoke = [python, "-P", "-c", SMOKE[extra]]
+    subprocess.run(smoke, cwd=hostile, check=True)
+    for option in ("--version", "--help"):
+        done = subprocess.run(
+            [python.with_name("lometab"), option],
+            cwd=hostile,
+            capture_output=True,
+            text=True,
+        )
+        if extra in WITH_COMMAND:
+            assert done.returncode == 0, done.stderr
+        else:
+            assert done.stderr.endswith("pip install 'lometab[cli]'\n"), done.stderr
+            assert done.stderr.count("\n") == 1, done.stderr
     assert not (hostile / HOSTILE).exists()
     size = count_bytes(folder)
     print(f"{what}: {size / 1e6:.0f} MB", flush=True)  # noqa: T201
@@ -108,7 +119,8 @@ def list_lowest() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     found = []
-    for each in [*project["dependencies"], *extras["train"], *extras["serve"]]:
+    direct = (extras[each] for each in ("cli", "train", "serve"))
+    for each in chain(project["dependencies"], *direct):
         bound = re.match(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", each)
         if bound is not None and bound[1] != "torch":
             found.append(f"{bound[1]}=={bound[2]}")

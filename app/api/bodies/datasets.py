@@ -99,6 +99,9 @@ class DatasetSummary(BaseModel):
 
     id: str
     filename: str
+    name: str | None
+    tags: list[str]
+    description: str | None
     sha256: str = Field(description="Of the file as it was sent.")
     size: int
     n_rows: int

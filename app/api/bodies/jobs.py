@@ -147,6 +147,7 @@ class JobRead(BaseModel):
     )
     name: str | None
     tags: list[str]
+    description: str | None
     parent_id: str | None = Field(description="The sweep or tune job it is a part of.")
     position: int | None = Field(
         description="In which order the parts of a job begin, from 0."

@@ -42,6 +42,8 @@ class ModelRead(BaseModel):
     name: str | None
     version: int | None
     aliases: list[str]
+    tags: list[str] = Field(description="At first those of its job.")
+    description: str | None
     metrics: dict[str, float | None] = Field(
         description="Scores of the ensemble on the test part."
     )
@@ -61,6 +63,8 @@ class ModelSummary(BaseModel):
     name: str | None
     version: int | None
     aliases: list[str]
+    tags: list[str]
+    description: str | None
     metrics: dict[str, float | None]
     onnx_sha256: str
     created_at: dt.datetime
