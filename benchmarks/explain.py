@@ -88,7 +88,11 @@ def measure_row() -> dict[str, Any]:
             headers = {"Authorization": f"Bearer {stage.key}"}
             with httpx.Client(headers=headers, timeout=60) as client:
                 return {
-                    name: time_all(lambda body=body: client.post(address, content=body, headers=JSON))
+                    name: time_all(
+                        lambda body=body: client.post(
+                            address, content=body, headers=JSON
+                        )
+                    )
                     for name, body in {
                         "plain": json.dumps({"rows": [row]}),
                         "explained": json.dumps({"rows": [row], "explain": True}),
