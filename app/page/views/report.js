@@ -12,7 +12,7 @@ import { facts, section } from "../parts.js";
 import { SENTENCES, effectWords, pairWords, summarise } from "../sentences.js";
 import { to } from "../state.js";
 
-/** What each figure answers; two of a row are about as tall as each other. */
+/** What each figure answers; those of a row are about as tall as each other. */
 const QUESTIONS = {
   predicted: "How near is it?",
   reliability: "Does its confidence hold?",
@@ -21,10 +21,12 @@ const QUESTIONS = {
   coverage: "Do its intervals hold?",
   importance: "What does it go by?",
   slices: "Where is it worse?",
-  members: "Is each member worth asking?",
+  training: "How did it learn?",
+};
+const LOW = {
+  members: "Is a member better alone?",
   decomposition: "What does averaging take off?",
   naive: "Is it better than a guess?",
-  training: "How did it learn?",
 };
 const OWN = ["effects", "pairs"]; // drawn here, where they can be read point by point
 
@@ -49,7 +51,10 @@ export async function reportView(id) {
   if (report === null) return { title: "Report", element: h("div", { class: "stack" }, head, h("p", {}, "This job has no report yet.")) };
   const reports = { report, diversity, calibration };
   const known = new Map((figures?.figures ?? []).map((/** @type {any} */ each) => [each.name, each]));
-  const drawn = Object.entries(QUESTIONS).filter(([each]) => known.has(each) && !known.get(each).why_absent);
+  const draw = (/** @type {Record<string, string>} */ all) =>
+    Object.entries(all)
+      .filter(([each]) => known.has(each) && !known.get(each).why_absent)
+      .map(([each, question]) => section(question, figure(path, known.get(each), SENTENCES[each]?.(reports))));
   const element = h(
     "div",
     { class: "stack" },
@@ -57,7 +62,8 @@ export async function reportView(id) {
     inShort(reports),
     report.baselines?.length > 1 && baselines(report),
     pairs(diversity),
-    h("div", { class: "grid-2 even" }, drawn.map(([each, question]) => section(question, figure(path, known.get(each), SENTENCES[each]?.(reports))))),
+    h("div", { class: "grid-3" }, draw(LOW)),
+    h("div", { class: "grid-2 even" }, draw(QUESTIONS)),
     report.effects?.columns.length > 0 && section("How does the answer move?", h("p", { class: "said" }, effectWords(report.effects)), effectCharts(report.effects)),
     lacks(reports, known),
   );
@@ -82,7 +88,7 @@ function tile(name, value) {
 
 /** What a report of before has not. @param {any} reports @param {Map<string, any>} known */
 function lacks({ report, diversity, calibration }, known) {
-  const drawn = [...Object.keys(QUESTIONS), ...OWN];
+  const drawn = [...Object.keys(LOW), ...Object.keys(QUESTIONS), ...OWN];
   const absent = [...known.values()].filter((each) => each.why_absent && drawn.includes(each.name)).map((each) => `${capital(each.name.replace("-", " and "))}: ${each.why_absent}.`);
   if (!report.summary?.length) absent.push("A summary in words: it was made before reports had one; the sentences above are the page's own.");
   if (diversity === null) absent.push("Diversity: this job has no such report.");
