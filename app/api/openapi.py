@@ -246,6 +246,17 @@ EXAMPLES: dict[str, Any] = {
             }
         ]
     },
+    "read_queue": {
+        "data": [
+            {
+                "job_id": "job_0123456789ab",
+                "queue": "cpu",
+                "ahead": 2,
+                "starts_in_seconds": 340.0,
+                "why": "2 other jobs will begin before",
+            }
+        ]
+    },
     "plan_job": {
         "task": "regression",
         "columns": {"alcohol": "numeric", "pH": "numeric"},

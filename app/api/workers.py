@@ -1,4 +1,4 @@
-"""Workers: which are alive, and what they do."""
+"""Workers: which are alive, what they do, and what waits for them."""
 
 import datetime as dt
 
@@ -55,5 +55,54 @@ def list_workers(
                 job_ids=[id_ for id_, whose in held if whose == caller.workspace_id],
             )
             for worker, held in alive
+        ]
+    )
+
+
+class WaitingRead(BaseModel):
+    """A queued job, and what is before it."""
+
+    job_id: str
+    queue: Queue
+    ahead: int = Field(
+        description="Jobs that will begin before it, those of other workspaces "
+        "included: workspaces take turns."
+    )
+    starts_in_seconds: float | None = Field(
+        description="At the latest, if every run before it goes on to its last epoch; "
+        "null if nobody can tell, as without workers."
+    )
+    why: str = Field(description="Why it waits.")
+
+
+class QueueRead(BaseModel):
+    """What waits, the next job first."""
+
+    data: list[WaitingRead]
+
+
+@router.get(
+    "/queue",
+    response_model=QueueRead,
+    summary="What waits, behind how many, and until when",
+    responses=problems(),
+)
+def read_queue(
+    session: ReadSessionDep, caller: Reader, settings: SettingsDep
+) -> QueueRead:
+    """Queued jobs of the workspace in the order in which they will begin: jobs on their
+    own before the runs of sweeps and tune jobs, at most 500."""
+    heard_within = 2 * settings.reaper_seconds
+    found = jobs.list_waiting(session, caller.workspace_id, heard_within=heard_within)
+    return QueueRead(
+        data=[
+            WaitingRead(
+                job_id=each.job_id,
+                queue=each.queue,
+                ahead=each.ahead,
+                starts_in_seconds=each.starts_in_seconds,
+                why=each.why,
+            )
+            for each in found
         ]
     )

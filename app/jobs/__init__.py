@@ -74,6 +74,8 @@ if TYPE_CHECKING:
     from app.jobs.tune import list_trials as list_trials
     from app.jobs.tune import read_children as read_children
     from app.jobs.tune import read_space as read_space
+    from app.jobs.waiting import Waiting as Waiting
+    from app.jobs.waiting import list_waiting as list_waiting
     from app.jobs.weights import drop_weights as drop_weights
     from app.jobs.weights import is_worth_keeping as is_worth_keeping
     from app.jobs.workers import count_queued as count_queued
@@ -135,6 +137,7 @@ _NAMES = {
         "read_children",
         "read_space",
     ),
+    "waiting": ("Waiting", "list_waiting"),
     "weights": ("drop_weights", "is_worth_keeping"),
     "workers": (
         "count_queued",

@@ -33,16 +33,17 @@ def claim(
     workspace, the named job comes first, then jobs on their own, the oldest first, and
     then the cells of sweeps, of which there may be thousands.
     """
-    for workspace_id in _list_by_turn(session, queue):
-        waits = _waits(queue, workspace_id)
-        for conditions in _list_choices(session, waits, job_id):
+    for workspace_id in list_by_turn(session, queue):
+        queued = waits(queue, workspace_id)
+        for conditions in _list_choices(session, queued, job_id):
             job = _take(session, conditions, owner, lease_seconds)
             if job is not None:
                 return job
     return None
 
 
-def _waits(queue: str, workspace_id: str | None = None) -> list[sa.ColumnElement[bool]]:
+def waits(queue: str, workspace_id: str | None = None) -> list[sa.ColumnElement[bool]]:
+    """Whether a job is queued there, for a worker."""
     conditions = [
         Job.status == JobStatus.QUEUED,
         Job.queue == queue,
@@ -53,9 +54,9 @@ def _waits(queue: str, workspace_id: str | None = None) -> list[sa.ColumnElement
     return conditions
 
 
-def _list_by_turn(session: Session, queue: str) -> Sequence[str]:
+def list_by_turn(session: Session, queue: str) -> Sequence[str]:
     """Workspaces with queued jobs; first those that were never served."""
-    waiting = _distinct(Job.workspace_id, _waits(queue))
+    waiting = _distinct(Job.workspace_id, waits(queue))
     served_at = (
         sa.select(sa.func.max(Attempt.claimed_at))
         .where(Attempt.workspace_id == waiting.c.value)
@@ -69,19 +70,19 @@ def _list_by_turn(session: Session, queue: str) -> Sequence[str]:
 
 
 def _list_choices(
-    session: Session, waits: Conditions, job_id: str | None
+    session: Session, queued: Conditions, job_id: str | None
 ) -> Sequence[Conditions]:
     """Conditions on the next job of a workspace; whoever meets the first is taken."""
     parent = aliased(Job)
-    parents = _distinct(Job.parent_id, [*waits, Job.parent_id.is_not(None)])
+    parents = _distinct(Job.parent_id, [*queued, Job.parent_id.is_not(None)])
     parent_ids = session.scalars(
         sa.select(parent.id)
         .join(parents, parents.c.value == parent.id)
         .order_by(parent.created_at, parent.id)
     )
-    named = [[*waits, Job.id == job_id]] if job_id is not None else []
-    alone = [*waits, Job.parent_id.is_(None)]
-    return [*named, alone, *([*waits, Job.parent_id == id_] for id_ in parent_ids)]
+    named = [[*queued, Job.id == job_id]] if job_id is not None else []
+    alone = [*queued, Job.parent_id.is_(None)]
+    return [*named, alone, *([*queued, Job.parent_id == id_] for id_ in parent_ids)]
 
 
 def _distinct(

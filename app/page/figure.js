@@ -5,6 +5,53 @@ import { h, link } from "./dom.js";
 import { address } from "./http.js";
 import { theme } from "./state.js";
 
+const SMALL = ["members", "decomposition", "naive"];
+const AT_ONCE = 2; // drawing takes a while: what else is asked for must not wait behind it
+const TRIES = 3;
+
+/** @type {HTMLImageElement[]} */
+const waiting = [];
+let nLoading = 0;
+
+/** Load those that are looked at, a few at a time. */
+function loadNext() {
+  while (nLoading < AT_ONCE) {
+    const image = waiting.shift();
+    if (!image) return;
+    if (!image.isConnected) continue;
+    nLoading += 1;
+    const end = new AbortController(); // whichever comes first, once
+    const done = () => {
+      end.abort();
+      nLoading -= 1;
+      loadNext();
+    };
+    for (const type of ["load", "error"]) image.addEventListener(type, done, { signal: end.signal });
+    image.setAttribute("src", address(`${image.dataset.base}.svg?theme=${theme()}`));
+  }
+}
+
+/** @param {HTMLImageElement} image */
+function load(image) {
+  if (!waiting.includes(image)) waiting.push(image);
+  loadNext();
+}
+
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      watcher.unobserve(target);
+      load(/** @type {HTMLImageElement} */ (target));
+    }
+  },
+  { rootMargin: "500px" },
+);
+
+addEventListener("theme", () => {
+  for (const image of document.querySelectorAll("img[data-base][src]")) load(/** @type {HTMLImageElement} */ (image));
+});
+
 /**
  * @param {string} path of the job
  * @param {any} each one of its figures
@@ -12,29 +59,23 @@ import { theme } from "./state.js";
  */
 export function figure(path, each, sentence) {
   const base = `${path}/figures/${each.name}`;
-  const image = h("img", { alt: sentence ?? each.about, loading: "lazy", decoding: "async" });
-  const load = () => image.setAttribute("src", address(`${base}.svg?theme=${theme()}`));
+  const image = h("img", { alt: sentence ?? each.about, decoding: "async", data: { base } });
   const missing = h("p", { class: "hint", hidden: true }, "The service cannot draw this figure now: the package for it may not be installed there.");
-  let left = 3; // many at once are too many for the service, which says so
+  let left = TRIES;
   image.addEventListener("error", () => {
     left -= 1;
     image.hidden = left === 0;
     missing.hidden = left > 0;
-    if (left > 0) setTimeout(load, 2000);
+    if (left > 0) setTimeout(() => load(image), 2000); // it may have been busy
   });
-  image.addEventListener("load", () => paper.classList.add("is-drawn"));
-  const paper = h("div", { class: "paper" }, image, missing);
-  load();
-  const again = () => {
-    if (!image.isConnected) removeEventListener("theme", again);
-    else load();
-  };
-  addEventListener("theme", again);
+  watcher.observe(image);
+  const about = [link("Full size", address(`${base}.svg`), { target: "_blank", rel: "noopener" }), link("PNG", address(`${base}.png`), { download: `${each.name}.png` }), link("Vega-Lite", address(`${base}.json`), { download: `${each.name}.json` })];
   return h(
     "div",
     { class: "figure" },
     sentence && h("p", { class: "said" }, sentence),
-    paper,
-    h("p", { class: "hint" }, each.about, " ", link("PNG", address(`${base}.png`), { download: `${each.name}.png` }), " · ", link("Vega-Lite", address(`${base}.json`), { download: `${each.name}.json` })),
+    // Its size is known before it comes: nothing jumps.
+    h("div", { class: SMALL.includes(each.name) ? "paper is-low" : "paper" }, image, missing),
+    h("p", { class: "hint" }, each.about, " ", about.map((way, i) => [i > 0 && " · ", way])),
   );
 }

@@ -69,3 +69,11 @@ export function capital(text) {
 export function shell(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
+
+const SHORT = ["rmse", "mae", "nll", "auroc", "ece", "f1", "r2"];
+
+/** The name of a measure as people write it. @param {string} name */
+export function measureName(name) {
+  if (name === "r2") return "R²";
+  return SHORT.includes(name) ? name.toUpperCase() : capital(name.replaceAll("_", " "));
+}

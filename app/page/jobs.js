@@ -36,13 +36,20 @@ export function share({ status, progress, phase, kind, config }) {
 export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
-  if (status === "queued") return job.notice ?? "It waits for a worker.";
+  if (status === "queued") return waitingWords(job);
   if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;
   if (!progress.epoch) return "Training begins …";
   const eta = progress.eta_seconds === null ? "" : `, at most ${duration(progress.eta_seconds)} to go`;
   return `Epoch ${progress.epoch} of at most ${progress.max_epochs}${eta}`;
+}
+
+/** Why it waits, and until when. @param {any} job with what `GET /queue` says of it */
+function waitingWords({ waiting, notice }) {
+  if (!waiting) return notice ? `${capital(notice)}.` : "It waits for a worker.";
+  const { why, starts_in_seconds: seconds } = waiting;
+  return `${capital(why)}${seconds ? `; it begins in at most ${duration(seconds)}` : ""}.`;
 }
 
 /** @param {any} job */

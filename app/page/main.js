@@ -12,6 +12,7 @@ import { jobView } from "./views/job.js";
 import { keyView } from "./views/key.js";
 import { modelView } from "./views/model.js";
 import { modelsView } from "./views/models.js";
+import { monitorView } from "./views/monitor.js";
 import { reportView } from "./views/report.js";
 import { trainView } from "./views/train.js";
 
@@ -27,7 +28,7 @@ const VIEWS = {
   train: (id) => trainView(id, readRoute().query),
   jobs: (id, part) => (part === "report" ? reportView(id) : id ? jobView(id) : homeView()),
   key: keyView,
-  models: (id) => (id ? modelView(id) : modelsView()),
+  models: (id, part) => (part === "monitor" ? monitorView(id) : id ? modelView(id) : modelsView()),
 };
 
 /** Address, name, and the scope without which it is not offered. */

@@ -3,7 +3,7 @@
 
 import { fill, h } from "./dom.js";
 import { Problem } from "./http.js";
-import { capital } from "./format.js";
+import { capital, count } from "./format.js";
 
 /** @param {string} status */
 export function badge(status) {
@@ -20,6 +20,25 @@ export function problemBox(error) {
 /** @param {string} text */
 export function warning(text) {
   return h("p", { class: "warning" }, text);
+}
+
+const FEW = 3;
+
+/** Few are shown as they are, many behind their number. */
+export function warningList(/** @type {string[]} */ texts = []) {
+  const list = h("ul", {});
+  const head = h("summary", {});
+  const element = h("details", { class: "warning", hidden: true, open: true }, head, list);
+  let n = 0;
+  const add = (/** @type {string} */ text) => {
+    n += 1;
+    element.hidden = false;
+    if (n === FEW + 1) element.open = false;
+    fill(head, count(n, "thing is", "things are"), " worth knowing");
+    list.append(h("li", {}, text));
+  };
+  texts.forEach(add);
+  return { element, add };
 }
 
 /** A note at the edge of the window that goes by itself. @param {string} text */

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the numbers of a report say of this model, one sentence for each figure. */
 
-import { count, num, percent } from "./format.js";
+import { count, measureName, num, percent } from "./format.js";
 
 /** @typedef {{report: any, diversity: any, calibration: any}} Reports */
 
@@ -68,6 +68,33 @@ export const SENTENCES = {
     const matrix = diversity?.pairwise_kl?.matrix ?? diversity?.squared_difference?.matrix;
     return matrix && matrix.length > 1 ? pairWords(matrix) : null;
   },
+  predicted: ({ report }) => {
+    const { rmse, mae } = report.scores.test.ensemble;
+    return typeof mae === "number" ? `It is off by ${num(mae, 3)} on average, and by ${num(rmse, 3)} where large errors count more.` : null;
+  },
+  importance: ({ report }) => {
+    const [first, second] = report.importance?.columns ?? [];
+    if (!first) return null;
+    const next = second ? `, then by ${second.column} (${num(second.mean, 2)})` : "";
+    return `It goes most by ${first.column}: shuffled, it costs ${num(first.mean, 2)} of ${measureName(report.importance.metric)}${next}.`;
+  },
+  slices: ({ report }) => {
+    const [first] = report.slices?.worst ?? [];
+    if (!first) return null;
+    const sure = first.is_worse ? "surely more than" : "perhaps by chance more than";
+    const loss = (/** @type {number} */ each) => (report.slices.loss === "wrong class" ? `${percent(each)} wrong` : `${num(each, 3)} off`);
+    return `Where ${first.column} is ${first.rows.replace(/^= /, "")}: ${loss(first.loss)} on ${count(first.n_rows, "row")}, ${sure} the ${loss(report.slices.overall)} of all rows.`;
+  },
+  naive: ({ report }) => {
+    const { ensemble } = report.scores.test;
+    const name = "rmse" in ensemble ? "rmse" : "accuracy";
+    const sign = name === "rmse" ? -1 : 1;
+    const all = (report.naive ?? []).filter((/** @type {any} */ each) => typeof each.scores[name] === "number");
+    if (!all.length) return null;
+    const best = all.reduce((/** @type {any} */ a, /** @type {any} */ b) => (sign * (b.scores[name] - a.scores[name]) > 0 ? b : a));
+    const how = sign * (ensemble[name] - best.scores[name]) > 0 ? "better than" : "no better than";
+    return `With ${measureName(name)} ${num(ensemble[name])} it is ${how} the best guess without a model (${best.name}${best.column ? `, ${best.column}` : ""}): ${num(best.scores[name])}.`;
+  },
   training: ({ report }) => (report.training ? `The best of ${count(report.training.epochs, "epoch")} is number ${report.training.best_epoch}.` : null),
 };
 
@@ -86,4 +113,14 @@ export function pairWords(matrix) {
     }
   });
   return `Members ${least[1]} and ${least[2]} are most alike (${num(least[0], 3)}), ${most[1]} and ${most[2]} differ most (${num(most[0], 3)}).`;
+}
+
+/** Which column moves the answer most. @param {any} effects */
+export function effectWords(effects) {
+  const moves = effects.columns.map((/** @type {any} */ { column, outputs }) => {
+    const { mean } = outputs.at(-1);
+    return { column, by: Math.max(...mean) - Math.min(...mean) };
+  });
+  const most = moves.reduce((/** @type {any} */ a, /** @type {any} */ b) => (b.by > a.by ? b : a));
+  return `All else as it is, ${most.column} moves the answer most: by up to ${num(most.by, 3)}.`;
 }

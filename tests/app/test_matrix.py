@@ -33,6 +33,7 @@ LINES: dict[str, str | None] = {
     "DELETE /session": EVERY,
     "GET /limits": "read",
     "GET /workers": "read",
+    "GET /queue": "read",
     "GET /audit": "write",
     "POST /datasets": "write",
     "GET /datasets": "read",

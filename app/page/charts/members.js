@@ -56,18 +56,21 @@ export function classBars() {
       const own = (/** @type {number} */ i) => members.map((/** @type {any} */ each) => (typeof each === "number" ? (i ? each : 1 - each) : each[i]));
       const order = all.map((/** @type {number} */ share, /** @type {number} */ i) => [share, i]);
       if (all.length > SHOWN) order.sort((/** @type {number[]} */ a, /** @type {number[]} */ b) => b[0] - a[0]);
+      const most = Math.max(...all, ...members.flat());
+      const top = members.length ? ([0.1, 0.2, 0.5].find((each) => each >= most && all.length > 2) ?? 1) : 1;
       fill(
         element,
-        order.slice(0, SHOWN).map((/** @type {number[]} */ [share, i]) => classRow(classes[i], share, own(i), classes[i] === label, (set ?? []).includes(classes[i]))),
+        order.slice(0, SHOWN).map((/** @type {number[]} */ [share, i]) => classRow(classes[i], share, own(i), classes[i] === label, (set ?? []).includes(classes[i]), top)),
+        top < 1 && h("p", { class: "hint" }, `A whole bar is ${percent(top, 0)}.`),
         order.length > SHOWN && h("p", { class: "hint" }, `and ${order.length - SHOWN} more classes below these`),
       );
     },
   };
 }
 
-/** @param {any} name @param {number} share @param {number[]} members @param {boolean} isFirst @param {boolean} isInSet */
-function classRow(name, share, members, isFirst, isInSet) {
-  const place = linear([0, 1], [2, 398]);
+/** @param {any} name @param {number} share @param {number[]} members @param {boolean} isFirst @param {boolean} isInSet @param {number} top */
+function classRow(name, share, members, isFirst, isInSet, top) {
+  const place = linear([0, top], [2, 398]);
   const told = `${name}: ${percent(share)}; members from ${percent(Math.min(...members))} to ${percent(Math.max(...members))}`;
   return h(
     "div",

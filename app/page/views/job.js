@@ -4,9 +4,9 @@
 import { lineChart } from "../charts/line.js";
 import { fill, h, link } from "../dom.js";
 import { bytes, clock, count, duration, num } from "../format.js";
-import { ENDS, address, follow, get, put } from "../http.js";
+import { ENDS, address, find, follow, get, put } from "../http.js";
 import { kindWords, progressWords, scoreName, share, title } from "../jobs.js";
-import { action, badge, facts, note, problemBox, progressBar, section, snippet, warning } from "../parts.js";
+import { action, badge, facts, note, problemBox, progressBar, section, snippet, warningList } from "../parts.js";
 import { every, to } from "../state.js";
 import { runsOf } from "./runs.js";
 
@@ -16,11 +16,11 @@ export async function jobView(id) {
   let job = await get(path);
   const dataset = await get(`datasets/${job.dataset_id}`).catch(() => null);
   const bar = progressBar("Progress of the job");
-  const [state, words, buttons, problems, warnings] = [0, 1, 2, 3, 4].map(() => h("div", {}));
+  const [state, words, buttons, problems] = [0, 1, 2, 3].map(() => h("div", {}));
+  const warnings = warningList();
   words.className = "faint";
   buttons.className = "row";
   buttons.dataset.needs = "write";
-  warnings.className = "stack";
   const curves = makeCurves(job);
   const runs = job.kind === "train" ? null : runsOf(job, path);
   const log = makeLog();
@@ -41,7 +41,10 @@ export async function jobView(id) {
     fill(done, results(job));
   };
   const refresh = async () => {
-    job = await get(path);
+    const now = await get(path);
+    const queue = now.status === "queued" && now.kind === "train" ? await find("queue", 403) : null;
+    now.waiting = queue?.data.find((/** @type {any} */ each) => each.job_id === now.id);
+    job = now;
     show();
   };
   let seen = 0;
@@ -59,7 +62,7 @@ export async function jobView(id) {
           Object.assign(job.progress, pick(event.data, job.progress));
           show();
         } else {
-          if (event.type === "warning") warnings.append(warning(event.data.detail));
+          if (event.type === "warning") warnings.add(event.data.detail);
           refresh().catch(() => {});
         }
       },
@@ -67,6 +70,7 @@ export async function jobView(id) {
     );
   };
   show();
+  if (job.status === "queued") refresh().catch(() => {});
   listen();
   const stopLooking = every(5, async () => {
     if (!ENDS.includes(job.status)) await refresh();
@@ -83,7 +87,7 @@ export async function jobView(id) {
     h("div", {}, bar.element, words, offline),
     problems,
     done,
-    warnings,
+    warnings.element,
     job.kind === "train" && section("While it learns", h("div", { class: "grid-3" }, curves.element)),
     runs?.element,
     h("div", { class: "grid-2" }, about(job), section("What happened", log.element)),

@@ -4,12 +4,14 @@
 import { classBars, memberDots } from "../charts/members.js";
 import { pushes } from "../charts/pushes.js";
 import { fill, h, link } from "../dom.js";
-import { count, num, percent, shell } from "../format.js";
+import { count, measureName, num, percent, shell } from "../format.js";
 import { address, find, get, put, send } from "../http.js";
 import { action, facts, note, problemBox, progressBar, section, select, snippet, tabs, warning } from "../parts.js";
 import { to } from "../state.js";
 import { inputFor } from "./inputs.js";
 import { modelName } from "./models.js";
+
+const MANY = 12;
 
 /** @param {string} id */
 export async function modelView(id) {
@@ -31,12 +33,13 @@ export async function modelView(id) {
       h(
         "div",
         { class: "row" },
+        h("a", { class: "button", href: to("models", id, "monitor") }, "Monitor"),
         h("a", { class: "button", href: address(`${path}/card?format=html`), target: "_blank", rel: "noopener" }, "Card"),
         h("a", { class: "button", href: address(`${path}/onnx`), download: `${model.id}.onnx` }, "Download ONNX"),
       ),
     ),
     asking(model, path, dataset),
-    h("div", { class: "grid-2" }, predictFile(model, path), section("On rows it has never seen", facts(Object.entries(model.metrics).map(([name, value]) => [name, num(/** @type {any} */ (value))])))),
+    h("div", { class: "grid-2" }, predictFile(model, path), section("On rows it has never seen", facts(Object.entries(model.metrics).map(([name, value]) => [measureName(name), num(/** @type {any} */ (value))])))),
     await versions(model),
   );
   return { title: modelName(model), element };
@@ -103,8 +106,17 @@ function asking(model, path, dataset) {
       h("section", { class: "card" }, h("div", { class: "row apart" }, h("h2", {}, "What the members say"), h("label", { class: "row small" }, "Coverage ", level)), words, picture.element, h("div", { class: "row apart" }, h("span", { class: "hint" }, legend(isClass)), time), h("div", { class: "row" }, explain), why, problem),
       code.element,
     ),
-    h("aside", {}, section("One row", h("div", { class: "inputs", tabindex: 0, role: "region", "aria-label": "Values of the row" }, inputs.map((/** @type {any} */ each) => each.element)))),
+    h("aside", {}, section("One row", inputs.length > MANY && finder(inputs), h("div", { class: "inputs", tabindex: 0, role: "region", "aria-label": "Values of the row" }, inputs.map((/** @type {any} */ each) => each.element)))),
   );
+}
+
+/** @param {any[]} inputs */
+function finder(inputs) {
+  const search = h("input", { type: "search", placeholder: `Find one of ${inputs.length} columns`, "aria-label": "Find a column" });
+  search.addEventListener("input", () => {
+    for (const each of inputs) each.element.hidden = !each.name.toLowerCase().includes(search.value.toLowerCase());
+  });
+  return search;
 }
 
 /** @param {boolean} isClass */
@@ -138,12 +150,12 @@ function snippets(path, build) {
     JavaScript: () => `const answer = await fetch(${JSON.stringify(url)}, {\n  method: "POST",\n  headers: { "Content-Type": "application/json" },\n  body: JSON.stringify(${text()}),\n});\nconsole.log((await answer.json()).predictions[0]);`,
   };
   let language = "curl";
-  const shown = snippet("Exactly this call", () => languages[language]());
+  const shown = snippet("With the row above", () => languages[language]());
   const choice = tabs(Object.keys(languages), language, (name) => {
     language = name;
     shown.update();
   }, "Language");
-  return { element: h("div", { class: "stack" }, choice, shown.element), update: shown.update };
+  return { element: section("Exactly this call", choice, shown.element), update: shown.update };
 }
 
 /** A value as Python writes it. @param {any} value */
@@ -206,5 +218,5 @@ async function versions(model) {
     );
   });
   const names = Object.keys(page.data[0]?.metrics ?? {});
-  return h("section", { class: "card flush" }, h("h2", {}, "Versions"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Version"), h("th", {}, "Aliases"), names.map((each) => h("th", { class: "numeric" }, each)), h("th", {}, h("span", { class: "visually-hidden" }, "Champion")))), h("tbody", {}, rows))));
+  return h("section", { class: "card flush" }, h("h2", {}, "Versions"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Versions" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "Version"), h("th", {}, "Aliases"), names.map((each) => h("th", { class: "numeric" }, measureName(each))), h("th", {}, h("span", { class: "visually-hidden" }, "Champion")))), h("tbody", {}, rows))));
 }

@@ -2,7 +2,7 @@
 /** Models that were trained. */
 
 import { h, link } from "../dom.js";
-import { ago, num } from "../format.js";
+import { ago, measureName, num } from "../format.js";
 import { get } from "../http.js";
 import { to } from "../state.js";
 
@@ -16,7 +16,7 @@ export async function modelsView() {
         "a",
         { class: "item", href: to("models", model.id) },
         h("div", {}, h("div", { class: "item-title" }, modelName(model), " ", model.aliases.map((/** @type {string} */ each) => h("span", { class: "tag" }, each))), h("div", { class: "item-sub" }, ago(model.created_at))),
-        h("div", { class: "item-sub" }, Object.entries(model.metrics).map(([name, value]) => `${name} ${num(/** @type {any} */ (value), 3)}`).join(" · ")),
+        h("div", { class: "item-sub" }, Object.entries(model.metrics).slice(0, 4).map(([name, value]) => `${measureName(name)} ${num(/** @type {any} */ (value), 3)}`).join(" · ")),
         h("span", { class: "faint small" }, "Open"),
       ),
     ),

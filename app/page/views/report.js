@@ -1,17 +1,34 @@
 // @ts-check
 /** What came of a job: in words, then in figures, each with what it says of this model. */
 
+import { effectCharts } from "../charts/effect.js";
 import { pairMatrix } from "../charts/matrix.js";
 import { h, link } from "../dom.js";
-import { capital, num } from "../format.js";
+import { capital, measureName, num, percent } from "../format.js";
 import { find, get } from "../http.js";
 import { figure } from "../figure.js";
 import { title } from "../jobs.js";
 import { facts, section } from "../parts.js";
-import { SENTENCES, pairWords, summarise } from "../sentences.js";
+import { SENTENCES, effectWords, pairWords, summarise } from "../sentences.js";
 import { to } from "../state.js";
 
-const FIRST = ["members", "reliability", "predicted", "risk-coverage", "confusion", "coverage", "decomposition", "importance", "effects", "slices", "naive", "training"];
+/** What each figure answers; those of a row are about as tall as each other. */
+const QUESTIONS = {
+  predicted: "How near is it?",
+  reliability: "Does its confidence hold?",
+  confusion: "Which classes does it mix up?",
+  "risk-coverage": "What is gained by abstaining?",
+  coverage: "Do its intervals hold?",
+  importance: "What does it go by?",
+  slices: "Where is it worse?",
+  training: "How did it learn?",
+};
+const LOW = {
+  members: "Is a member better alone?",
+  decomposition: "What does averaging take off?",
+  naive: "Is it better than a guess?",
+};
+const OWN = ["effects", "pairs"]; // drawn here, where they can be read point by point
 
 /** @param {string} id */
 export async function reportView(id) {
@@ -34,50 +51,73 @@ export async function reportView(id) {
   if (report === null) return { title: "Report", element: h("div", { class: "stack" }, head, h("p", {}, "This job has no report yet.")) };
   const reports = { report, diversity, calibration };
   const known = new Map((figures?.figures ?? []).map((/** @type {any} */ each) => [each.name, each]));
-  const absent = [...known.values()].filter((each) => each.why_absent);
-  const drawn = FIRST.map((each) => known.get(each)).filter((each) => each && !each.why_absent);
+  const draw = (/** @type {Record<string, string>} */ all) =>
+    Object.entries(all)
+      .filter(([each]) => known.has(each) && !known.get(each).why_absent)
+      .map(([each, question]) => section(question, figure(path, known.get(each), SENTENCES[each]?.(reports))));
   const element = h(
     "div",
     { class: "stack" },
     head,
-    section("In short", told(reports).map((each) => h("p", { class: "said" }, each)), scores(report)),
+    inShort(reports),
     report.baselines?.length > 1 && baselines(report),
     pairs(diversity),
-    h("div", { class: "grid-2" }, drawn.map((each) => section(capital(each.name.replace("-", " and ")), figure(path, each, SENTENCES[each.name]?.(reports))))),
-    absent.length > 0 && h("section", { class: "card" }, h("details", {}, h("summary", {}, "What this report does not have"), h("ul", {}, absent.map((each) => h("li", {}, `${capital(each.name)}: ${each.why_absent}.`))))),
+    h("div", { class: "grid-3" }, draw(LOW)),
+    h("div", { class: "grid-2 even" }, draw(QUESTIONS)),
+    report.effects?.columns.length > 0 && section("How does the answer move?", h("p", { class: "said" }, effectWords(report.effects)), effectCharts(report.effects)),
+    lacks(reports, known),
   );
   return { title: `Report on ${name}`, element };
 }
 
-/** In the service's own words where it has them. @param {any} reports @returns {string[]} */
-function told(reports) {
-  const { summary } = reports.report;
-  return summary?.length ? summary.map((/** @type {any} */ each) => each.text) : summarise(reports);
+/** In the service's own words where it has them. @param {any} reports */
+function inShort(reports) {
+  const { report } = reports;
+  const { summary } = report;
+  const [first, ...rest] = summary?.length ? summary.map((/** @type {any} */ each) => each.text) : summarise(reports);
+  const { ensemble } = report.scores.test;
+  const tiles = Object.entries(ensemble).slice(0, 4).map(([name, value]) => tile(measureName(name), num(/** @type {any} */ (value))));
+  const more = [...Object.entries(ensemble).slice(4).map(([name, value]) => [measureName(name), num(/** @type {any} */ (value))]), ["Test rows", num(report.n_rows)], ["Members", num(report.k)], ["Parameters", num(report.n_parameters)]];
+  return section("In short", h("p", { class: "said strong" }, first), h("div", { class: "tiles" }, tiles), h("ul", { class: "told" }, rest.map((/** @type {string} */ each) => h("li", {}, each))), facts(more));
 }
 
-/** @param {any} report */
-function scores(report) {
-  const { ensemble } = report.scores.test;
-  return facts([...Object.entries(ensemble).map(([name, value]) => [name.toUpperCase(), num(/** @type {any} */ (value))]), ["Test rows", num(report.n_rows)], ["Members", num(report.k)], ["Parameters", num(report.n_parameters)]]);
+/** @param {string} name @param {string} value */
+function tile(name, value) {
+  return h("div", { class: "tile" }, h("span", {}, name), h("b", {}, value));
+}
+
+/** What a report of before has not. @param {any} reports @param {Map<string, any>} known */
+function lacks({ report, diversity, calibration }, known) {
+  const drawn = [...Object.keys(LOW), ...Object.keys(QUESTIONS), ...OWN];
+  const absent = [...known.values()].filter((each) => each.why_absent && drawn.includes(each.name)).map((each) => `${capital(each.name.replace("-", " and "))}: ${each.why_absent}.`);
+  if (!report.summary?.length) absent.push("A summary in words: it was made before reports had one; the sentences above are the page's own.");
+  if (diversity === null) absent.push("Diversity: this job has no such report.");
+  if (calibration === null) absent.push("Calibration: this job has no such report.");
+  if (!known.size) absent.push("Figures: the service has none of this job.");
+  if (!absent.length) return null;
+  return h("section", { class: "card" }, h("details", {}, h("summary", {}, "What this report does not have"), h("ul", {}, absent.map((each) => h("li", {}, each)))));
 }
 
 /** @param {any} report */
 function baselines({ baselines: all }) {
+  const scores = all.map((/** @type {any} */ each) => each.score).filter((/** @type {any} */ each) => each !== null);
+  const most = Math.max(...scores.map(Math.abs), 1e-12);
   const rows = all.map((/** @type {any} */ each) =>
     h(
       "tr",
       { class: each.name === "lometab" ? "is-target" : null },
       h("td", {}, h("b", {}, each.name)),
-      h("td", { class: "numeric" }, num(each.score), each.std ? ` ± ${num(each.std, 2)}` : ""),
-      h("td", { class: "numeric" }, each.delta_percent === null ? "" : `${each.delta_percent > 0 ? "+" : ""}${num(each.delta_percent, 2)} %`),
-      h("td", { class: "numeric" }, num(each.ece, 3)),
+      h("td", {}, h("span", { class: "score-bar", "aria-hidden": "true" }, h("i", { class: each.name === "lometab" ? "main" : null, style: { width: `${(100 * Math.abs(each.score ?? 0)) / most}%` } }))),
+      h("td", { class: "numeric nowrap" }, num(each.score), each.std ? ` ± ${num(each.std, 2)}` : ""),
+      h("td", { class: "numeric nowrap" }, each.delta_percent === null ? "" : `${each.delta_percent > 0 ? "+" : ""}${num(each.delta_percent, 2)} %`),
+      h("td", { class: "numeric" }, each.ece === null ? "–" : percent(each.ece)),
       h("td", { class: "numeric" }, num(each.diversity, 3)),
       h("td", { class: "numeric" }, num(each.n_parameters)),
-      h("td", { class: "numeric" }, `${num(each.seconds, 3)} s`),
+      h("td", { class: "numeric nowrap" }, `${num(each.seconds, 3)} s`),
     ),
   );
-  const heads = [all[0].metric, "Against ours", "ECE", "Diversity", "Parameters", "Trained in"];
-  return h("section", { class: "card flush" }, h("h2", {}, "Side by side on the test rows"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Model"), heads.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), h("tbody", {}, rows))));
+  const heads = [measureName(all[0].metric), "Against ours", "ECE", "Diversity", "Parameters", "Trained in"];
+  return h("section", { class: "card flush" }, h("h2", {}, "Side by side on the test rows"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Baselines" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Model"), h("th", {}, h("span", { class: "visually-hidden" }, "As a bar")), heads.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), h("tbody", {}, rows))));
 }
 
 /** @param {any} diversity */
@@ -85,8 +125,6 @@ function pairs(diversity) {
   const [name, words] = diversity?.pairwise_kl ? ["pairwise_kl", "pairwise KL"] : ["squared_difference", "squared difference"];
   const found = diversity?.[name];
   if (!found?.matrix || found.matrix.length < 2) return null;
-  return section(
-    "How far each pair of members differs",
-    h("div", { class: "grid-2" }, pairMatrix(found.matrix, `The ${words} of each pair of ${found.matrix.length} members`), h("div", { class: "stack" }, h("p", { class: "said" }, pairWords(found.matrix)), h("p", { class: "faint" }, `Darker is further apart, by ${words}; similar members lie side by side, so that groups of them show as light squares along the diagonal.`), facts([["Mean", num(found.mean)], ["Regime", diversity.regime ?? "–"]]))),
-  );
+  const aside = [h("p", { class: "said strong" }, pairWords(found.matrix)), diversity.advice && h("p", { class: "said" }, `${capital(diversity.advice)}.`), h("p", { class: "faint" }, `Darker is further apart, by ${words}; similar members lie side by side, so that groups of them show as light squares along the diagonal.`), facts([["Mean", num(found.mean)], ["Regime", diversity.regime ?? "–"]])];
+  return section("How far does each pair of members differ?", h("div", { class: "grid-2" }, pairMatrix(found.matrix, `The ${words} of each pair of ${found.matrix.length} members`), h("div", { class: "stack" }, aside)));
 }

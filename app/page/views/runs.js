@@ -1,35 +1,49 @@
 // @ts-check
-/** The runs of a sweep as heat maps, those of a search as a list; any can be promoted. */
+/** The runs of a sweep as heat maps, those of a search as lines; any can be promoted. */
 
+import { heatMap } from "../charts/heat.js";
+import { parallel } from "../charts/parallel.js";
 import { fill, h, link } from "../dom.js";
 import { figure } from "../figure.js";
-import { num } from "../format.js";
+import { count, measureName, num } from "../format.js";
 import { find, get, put } from "../http.js";
 import { action, badge, note, problemBox, section, select } from "../parts.js";
 import { go, to } from "../state.js";
+
+/** Figures of the service that are shown beside, and what they answer. @type {Record<string, string>} */
+const QUESTIONS = {
+  pareto: "Does diversity pay here?",
+  "tune-history": "Does the search still find better ones?",
+  "tune-importances": "Which settings mattered?",
+};
 
 /**
  * @param {any} job a sweep or tune job
  * @param {string} path
  */
 export function runsOf(job, path) {
-  const body = h("div", { class: "stack" });
-  const pictures = h("div", { class: "grid-2" });
+  const body = h("div", { class: "stack", style: { "min-height": "220px" } }, h("p", { class: "faint" }, "Looking …"));
+  const pictures = h("div", { class: "grid-2 even" });
   const problem = h("div", {});
-  const show = job.kind === "sweep" ? sweepTable(path) : trialTable(path);
+  const show = job.kind === "sweep" ? sweepMaps(path) : trials(path);
   let seen = "";
+  let drawn = "";
   return {
-    element: h("div", { class: "stack" }, section(job.kind === "sweep" ? "Cells" : "Trials", problem, body), pictures),
+    element: h("div", { class: "stack" }, section(job.kind === "sweep" ? "Cell by cell" : "Trial by trial", problem, body), pictures),
     /** @param {any} now */
     async update(now) {
       const state = `${now.status} ${now.progress.n_finished}`;
       if (state === seen) return;
       seen = state;
       try {
-        fill(body, show(await get(`${path}/${job.kind}`)));
+        const answer = await get(`${path}/${job.kind}`);
+        fill(body, show(answer));
+        fill(problem);
         const figures = await find(`${path}/figures`, 404, 409);
-        const drawn = (figures?.figures ?? []).filter((/** @type {any} */ each) => !each.why_absent);
-        fill(pictures, drawn.map((/** @type {any} */ each) => section(each.name.replace("-", ": "), figure(path, each, null))));
+        const wanted = (figures?.figures ?? []).filter((/** @type {any} */ each) => !each.why_absent && each.name in QUESTIONS);
+        if (now.progress.n_finished === null || `${wanted.length} ${state}` === drawn) return;
+        drawn = `${wanted.length} ${state}`;
+        fill(pictures, wanted.map((/** @type {any} */ each) => section(QUESTIONS[each.name], figure(path, each, null))));
       } catch (error) {
         fill(problem, problemBox(error));
       }
@@ -45,57 +59,59 @@ async function promote(path, which) {
 }
 
 // ---------------------------------------------------------------------------
-
-const MEASURES = { score: "Score", diversity: "Diversity", ece: "ECE" };
+// Sweeps
 
 /** @param {string} path */
-function sweepTable(path) {
-  const chosen = { measure: "score", down: "", across: "" };
+function sweepMaps(path) {
+  const chosen = { down: "", across: "", cell: /** @type {number | null} */ (null) };
   return (/** @type {any} */ { comparison, runs }) => {
     const names = [...new Set(comparison.cells.flatMap((/** @type {any} */ each) => Object.keys(each.settings)))];
     chosen.down ||= names[0];
     chosen.across ||= names[1] ?? names[0];
-    const picture = h("div", {});
-    const detail = h("div", {});
-    const draw = () => fill(picture, heatMap(comparison, chosen, (/** @type {any} */ cell) => fill(detail, about(cell, runs[cell.cell], path, comparison))));
-    const control = (/** @type {"measure" | "down" | "across"} */ name, /** @type {[string, string][]} */ options, /** @type {string} */ label) =>
-      h("label", { class: "row small" }, label, select(options, chosen[name], (value) => ((chosen[name] = value), draw()), { class: "small" }));
-    const settings = names.map((each) => /** @type {[string, string]} */ ([each, each]));
+    const measures = [
+      { name: `${measureName(comparison.metric ?? "score")} on validation`, measure: "score", isLess: comparison.metric === "rmse" },
+      { name: "Diversity of the members", measure: "diversity", isLess: false },
+      { name: "Calibration error (ECE)", measure: "ece", isLess: true },
+    ];
+    const [picture, detail] = [h("div", { class: "grid-3" }), h("div", {})];
+    const open = (/** @type {any} */ cell) => {
+      chosen.cell = cell.cell;
+      fill(detail, about(cell, runs[cell.cell], path, comparison));
+      draw();
+    };
+    const draw = () => {
+      const at = picture.contains(document.activeElement) ? [...picture.querySelectorAll("button")].indexOf(document.activeElement) : -1;
+      fill(picture, measures.map((each) => heatMap(comparison, each, chosen, open)));
+      if (at >= 0) picture.querySelectorAll("button")[at]?.focus(); // it was drawn anew
+    };
+    const control = (/** @type {"down" | "across"} */ name, /** @type {string} */ label) =>
+      h("label", { class: "row small" }, label, select(names.map((each) => [each, each]), chosen[name], (value) => ((chosen[name] = value), draw()), { class: "small" }));
     draw();
-    return [h("div", { class: "row" }, control("measure", Object.entries(MEASURES), "Show"), control("down", settings, "Down"), control("across", settings, "Across")), picture, h("p", { class: "hint" }, "Mean over seeds on validation. The best cell has a full border; those within its noise a faint one."), detail];
+    const before = comparison.cells.find((/** @type {any} */ each) => each.cell === chosen.cell);
+    if (before) open(before);
+    return [
+      sweepWords(comparison).map((each) => h("p", { class: "said" }, each)),
+      names.length > 1 && h("div", { class: "row" }, control("down", "Down"), control("across", "Across")),
+      picture,
+      h("p", { class: "hint" }, "Means over seeds on validation; bluer is better, and more diverse. ★ the best, ≈ within noise of it. Choose a cell to open it or to make a model of it."),
+      detail,
+    ];
   };
 }
 
-/** @param {any} comparison @param {any} chosen @param {(cell: any) => void} open */
-function heatMap(comparison, { measure, down, across }, open) {
-  const value = (/** @type {any} */ cell) => cell.val?.[measure]?.mean ?? null;
-  const cells = comparison.cells.filter((/** @type {any} */ each) => down in each.settings && across in each.settings);
-  const known = cells.map(value).filter((/** @type {any} */ each) => each !== null);
-  const [low, high] = [Math.min(...known), Math.max(...known)];
-  const axis = (/** @type {string} */ name) => [...new Set(cells.map((/** @type {any} */ each) => each.settings[name]))].sort((a, b) => Number(a) - Number(b));
-  const isLess = (measure === "score" && comparison.metric === "rmse") || measure === "ece";
-  const best = comparison.cells.find((/** @type {any} */ each) => each.cell === comparison.best_score);
-  const isNear = (/** @type {any} */ cell) => {
-    const [mine, first] = [cell.val?.score, best?.val?.score];
-    return mine && first && Math.abs(mine.mean - first.mean) <= Math.max(mine.std ?? 0, first.std ?? 0);
-  };
-  const box = (/** @type {any} */ cell) => {
-    const found = cell && value(cell);
-    if (found === null || found === undefined) return h("td", {}, h("span", { class: "faint" }, "…"));
-    const share = high > low ? (isLess ? (high - found) / (high - low) : (found - low) / (high - low)) : 0.5;
-    const look = [share > 0.6 && "is-strong", cell === best ? "is-best" : isNear(cell) && "is-near"].filter(Boolean).join(" ");
-    return h("td", {}, h("button", { type: "button", class: look, style: { "--share": `${Math.round(100 * share)}%` }, on: { click: () => open(cell) } }, num(found, 3)));
-  };
-  return h(
-    "div",
-    { class: "scroll" },
-    h(
-      "table",
-      { class: "heat" },
-      h("thead", {}, h("tr", {}, h("th", {}, `${down} \\ ${across}`), axis(across).map((each) => h("th", { scope: "col" }, String(each))))),
-      h("tbody", {}, axis(down).map((y) => h("tr", {}, h("th", { scope: "row" }, String(y)), axis(across).map((x) => box(cells.find((/** @type {any} */ each) => each.settings[down] === y && each.settings[across] === x)))))),
-    ),
-  );
+/** What stands out. @param {any} comparison */
+function sweepWords({ cells, tied, best_score: best, recommended, collapsed, metric }) {
+  if (best === null) return ["No cell is finished yet."];
+  const words = (/** @type {number} */ cell) => settingWords(cells[cell].settings);
+  const said = [`${words(best)} is best with ${measureName(metric)} ${num(cells[best].val.score.mean)}; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
+  if (recommended !== null && recommended !== best) said.push(`Of these, ${words(recommended)} is the smallest: take it unless you know better.`);
+  for (const each of collapsed) said.push(`With ${each.setting} ${each.values.join(", ")} the members are nearly the same: the ensemble has collapsed.`);
+  return said;
+}
+
+/** @param {any} settings */
+function settingWords(settings) {
+  return Object.entries(settings).map(([name, each]) => `${name} ${each}`).join(", ");
 }
 
 /** @param {any} cell @param {any[]} runs @param {string} path @param {any} comparison */
@@ -104,35 +120,63 @@ function about(cell, runs, path, comparison) {
   return h(
     "div",
     { class: "row apart chosen" },
-    h("p", {}, h("b", {}, Object.entries(cell.settings).map(([name, each]) => `${name} ${each}`).join(", ")), ` · ${comparison.metric} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
+    h("p", {}, h("b", {}, settingWords(cell.settings)), ` · ${measureName(comparison.metric)} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
     action("Make a model of it", () => promote(path, { cell: cell.cell }), { class: "primary", data: { needs: "write" }, onError: (error) => note(/** @type {any} */ (error).message) }),
   );
 }
 
 // ---------------------------------------------------------------------------
+// Searches
+
+const LISTED = 12;
 
 /** @param {string} path */
-function trialTable(path) {
-  return (/** @type {any} */ { trials, best, metric, importances }) => {
-    const tried = trials.filter((/** @type {any} */ each) => each.settings);
+function trials(path) {
+  let isWhole = false;
+  return (/** @type {any} */ { trials: all, best, tied, metric, parallel_coordinates: axes, refit_job_id: refit }) => {
+    const isLess = metric === "rmse";
+    const score = (/** @type {any} */ each) => each.outcome?.val.score ?? (isLess ? Infinity : -Infinity);
+    const tried = all.filter((/** @type {any} */ each) => each.settings).sort((/** @type {any} */ a, /** @type {any} */ b) => (isLess ? 1 : -1) * (score(a) - score(b)));
     const names = [...new Set(tried.flatMap((/** @type {any} */ each) => Object.keys(each.settings)))];
-    const rows = tried.map((/** @type {any} */ each) =>
-      h(
-        "tr",
-        { class: each.trial === best ? "is-target" : null },
-        h("td", {}, link(String(each.trial), to("jobs", each.job_id))),
-        h("td", {}, badge(each.is_pruned ? "pruned" : each.status)),
-        h("td", { class: "numeric" }, num(each.outcome?.val.score)),
-        names.map((name) => h("td", { class: "numeric" }, setting(each.settings[name]))),
-        h("td", {}, each.outcome && !each.is_pruned && action("Make a model", () => promote(path, { trial: each.trial }), { class: "small", data: { needs: "write" }, onError: (error) => note(/** @type {any} */ (error).message) })),
-      ),
-    );
-    const mattered = Object.entries(importances).sort((a, b) => b[1] - a[1]).slice(0, 3).map(([name, share]) => `${name} (${Math.round(100 * share)} %)`);
+    const open = (/** @type {number} */ number) => go(to("jobs", all.find((/** @type {any} */ each) => each.trial === number).job_id));
+    const body = h("tbody", {});
+    const draw = () => fill(body, tried.slice(0, isWhole ? undefined : LISTED).map((/** @type {any} */ each) => trialRow(each, names, path, { best, tied })));
+    draw();
+    const more = h("button", { type: "button", class: "quiet", hidden: isWhole || tried.length <= LISTED }, `Show all ${tried.length}`);
+    more.addEventListener("click", () => {
+      [isWhole, more.hidden] = [true, true];
+      draw();
+    });
+    const heads = ["Trial", "State"].map((each) => h("th", { scope: "col" }, each));
     return [
-      mattered.length > 0 && h("p", { class: "said" }, `What mattered most: ${mattered.join(", ")}.`),
-      h("div", { class: "scroll" }, h("table", { class: "small" }, h("thead", {}, h("tr", {}, h("th", {}, "Trial"), h("th", {}, "State"), h("th", { class: "numeric" }, metric), names.map((each) => h("th", { class: "numeric" }, each)), h("th", {}, h("span", { class: "visually-hidden" }, "Promote")))), h("tbody", {}, rows))),
+      h("p", { class: "said" }, trialWords(tried, best, tied, metric), refit && [" ", link("The winner's own job and report", to("jobs", refit)), "."]),
+      parallel(axes, { isLess, best, metric: measureName(metric) }, open),
+      h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Trials" }, h("table", { class: "small" }, h("thead", {}, h("tr", {}, heads, h("th", { class: "numeric", scope: "col" }, measureName(metric)), h("th", {}, h("span", { class: "visually-hidden" }, "Promote")), names.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), body)),
+      more,
     ];
   };
+}
+
+/** @param {any[]} tried @param {number | null} best @param {number[]} tied @param {string} metric */
+function trialWords(tried, best, tied, metric) {
+  const first = tried.find((each) => each.trial === best);
+  if (!first?.outcome) return "No trial is finished yet.";
+  const others = tied.filter((each) => each !== best).length;
+  return `Trial ${best} is best so far with ${measureName(metric)} ${num(first.outcome.val.score)} on validation; ${others ? `${count(others, "other trial is", "other trials are")} within noise of it` : "no other is within noise of it"}.`;
+}
+
+/** @param {any} trial @param {string[]} names @param {string} path @param {{best: number | null, tied: number[]}} marks */
+function trialRow(trial, names, path, { best, tied }) {
+  const mark = trial.trial === best ? " ★" : tied.includes(trial.trial) ? " ≈" : "";
+  return h(
+    "tr",
+    { class: trial.trial === best ? "is-target" : null },
+    h("td", {}, link(String(trial.trial), to("jobs", trial.job_id))),
+    h("td", {}, badge(trial.is_pruned ? "pruned" : trial.status)),
+    h("td", { class: "numeric nowrap" }, num(trial.outcome?.val.score), mark),
+    h("td", {}, trial.outcome && !trial.is_pruned && action("Make a model", () => promote(path, { trial: trial.trial }), { class: "small nowrap", data: { needs: "write" }, onError: (error) => note(/** @type {any} */ (error).message) })),
+    names.map((name) => h("td", { class: "numeric" }, setting(trial.settings[name]))),
+  );
 }
 
 /** @param {any} value */

@@ -5,14 +5,17 @@ import { RANKS, SIGMAS, nearest, plane } from "../charts/plane.js";
 import { fill, h, link } from "../dom.js";
 import { bytes, capital, count, duration, num, shell } from "../format.js";
 import { Problem, address, get, put } from "../http.js";
-import { facts, field, problemBox, section, select, snippet, tabs, warning } from "../parts.js";
+import { facts, field, problemBox, section, select, snippet, tabs, warningList } from "../parts.js";
 import { draft, go, keepDraft, to } from "../state.js";
 
+const TIMED = "time";
 const PRESETS = [
   ["fast", "Fast", "A first answer in seconds to a minute."],
   ["default", "Default", "Sixteen members; minutes on a CPU."],
   ["paper", "Paper", "Thirty-two wide members, as in the paper. Hours on a CPU."],
+  [TIMED, "By the clock", "A search that ends in time, with the best members it has found."],
 ];
+const MINUTES = 10; // of a search by the clock, until somebody says otherwise
 const TASKS = [["auto", "by its values"], ["regression", "a number (regression)"], ["binary", "one of two classes"], ["multiclass", "one of several classes"]];
 const BASELINES = [
   ["tabm", "TabM"],
@@ -59,6 +62,7 @@ function form(dataset, query) {
     hyperparameters: {},
   };
   let kind = query.get("kind") ?? "train";
+  let isByClock = false;
   const sweep = { rank: "1, 4, 16", sigma_init: "0.1, 0.5, 1, 2", seeds: 1 };
   const tune = { n_trials: 20, seeds: 3, finalists: 3 };
 
@@ -69,6 +73,7 @@ function form(dataset, query) {
     delete kinds[config.target];
     if (Object.keys(kinds).length) body.columns = kinds;
     if (!Object.keys(body.hyperparameters).length) delete body.hyperparameters;
+    if (isByClock) return body;
     if (kind !== "train") body.kind = kind;
     if (kind === "sweep") body.sweep = { grid: { rank: numbers(sweep.rank), sigma_init: numbers(sweep.sigma_init) }, seeds: sweep.seeds };
     if (kind === "tune") body.tune = { ...tune };
@@ -93,13 +98,21 @@ function form(dataset, query) {
   const changed = () => {
     keepDraft(dataset.id, { ...chosen, target: config.target });
     fill(problem);
-    fill(submit, kind === "train" ? "Train" : kind === "sweep" ? "Start the sweep" : "Start the search");
+    fill(submit, isByClock ? "Search until then" : kind === "train" ? "Train" : kind === "sweep" ? "Start the sweep" : "Start the search");
     command.update();
     plan.update();
   };
   plan.onPlan(knobs.show);
+  knobs.show({ hyperparameters: { rank: 4, sigma_init: 1 } }); // until the service has told
 
   const parts = { train: knobs.element, sweep: sweepFields(sweep, () => changed()), tune: tuneFields(tune, () => changed()) };
+  /** @type {HTMLElement} */
+  let how;
+  const time = (/** @type {boolean} */ isTimed) => {
+    isByClock = isTimed;
+    how.hidden = isTimed; // the search decides
+    changed();
+  };
   const choose = (/** @type {string} */ name) => {
     kind = name;
     for (const [each, part] of Object.entries(parts)) part.hidden = each !== name;
@@ -116,8 +129,8 @@ function form(dataset, query) {
         "div",
         { class: "stack" },
         what(dataset, config, () => changed()),
-        section("How long", presets(config, () => changed()), budget(config, () => changed())),
-        section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), parts.train, parts.sweep, parts.tune),
+        section("How long", ...howLong(config, (isTimed) => time(isTimed))),
+        (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), parts.train, parts.sweep, parts.tune)),
         section("Side by side with", baselines(config, () => changed()), h("p", { class: "hint" }, "Trained on the same rows after the model, and reported beside it.")),
         more(config, () => changed()),
       ),
@@ -160,30 +173,37 @@ function what(dataset, config, changed) {
   );
 }
 
-/** @param {any} config @param {string} name @param {any} value @param {() => void} changed */
-function set(config, name, value, changed) {
+/** @param {any} config @param {string} name @param {any} value null: as the service has it @param {() => void} [changed] */
+function set(config, name, value, changed = () => {}) {
   if (value === null) delete config[name];
   else config[name] = value;
   changed();
 }
 
-/** @param {any} config @param {() => void} changed */
-function presets(config, changed) {
-  return h(
-    "div",
-    { class: "choices", role: "radiogroup", "aria-label": "Preset" },
-    PRESETS.map(([value, text, about]) => {
-      const radio = h("input", { type: "radio", name: "preset", value, checked: value === config.preset, on: { change: () => set(config, "preset", value, changed) } });
-      return h("label", { class: "choice" }, radio, h("strong", {}, text), h("span", {}, about));
-    }),
-  );
-}
-
-/** @param {any} config @param {() => void} changed */
-function budget(config, changed) {
-  const minutes = h("input", { type: "number", min: 1, max: 100000, placeholder: "no limit" });
-  minutes.addEventListener("input", () => set(config, "max_runtime_seconds", minutes.value ? Math.round(60 * minutes.value) : null, changed));
-  return h("div", { class: "fields" }, field("Minutes at most", minutes, "Then the best epoch so far is kept."));
+/** A preset, or a time. @param {any} config @param {(isTimed: boolean) => void} changed */
+function howLong(config, changed) {
+  let isTimed = false;
+  const [limit, budget] = [h("input", { type: "number", min: 1, max: 100000, placeholder: "no limit" }), h("input", { type: "number", min: 1, max: 10000, value: MINUTES })];
+  const seconds = (/** @type {any} */ input) => (Number(input.value) > 0 ? Math.round(60 * Number(input.value)) : null);
+  const fields = [field("Minutes at most", limit, "Then the best epoch so far is kept."), field("Minutes", budget, "Counted from its start, on all workers.")];
+  const update = () => {
+    [fields[0].hidden, fields[1].hidden] = [isTimed, !isTimed];
+    set(config, "max_runtime_seconds", isTimed ? null : seconds(limit));
+    set(config, "time_budget_seconds", isTimed ? seconds(budget) : null);
+    changed(isTimed);
+  };
+  const choose = (/** @type {string} */ value) => {
+    isTimed = value === TIMED;
+    config.preset = isTimed ? "default" : value;
+    update();
+  };
+  for (const each of [limit, budget]) each.addEventListener("input", update);
+  fields[1].hidden = true;
+  const choices = PRESETS.map(([value, text, about]) => {
+    const radio = h("input", { type: "radio", name: "preset", value, checked: value === config.preset, on: { change: () => choose(value) } });
+    return h("label", { class: "choice" }, radio, h("strong", {}, text), h("span", {}, about));
+  });
+  return [h("div", { class: "choices", role: "radiogroup", "aria-label": "Preset" }, choices), h("div", { class: "fields" }, fields)];
 }
 
 /** @param {any} config @param {() => void} changed */
@@ -304,7 +324,7 @@ function planner(build) {
     element: section("What it will take", body),
     update() {
       clearTimeout(timer);
-      timer = setTimeout(look, 250);
+      timer = setTimeout(look, running ? 250 : 0); // the first look is at once
     },
     onPlan: (/** @type {(plan: any) => void} */ listener) => (tell = listener),
     close() {
@@ -329,6 +349,6 @@ function estimate(plan) {
       ...(plan.n_runs > 1 ? [["Runs", num(plan.n_runs)]] : []),
     ]),
     h("p", { class: "hint" }, `${duration(cost.seconds_per_epoch)} for an epoch, ${cost.basis === "workers" ? "by what workers have measured" : "as a guess"}; training stops early when it gets no better.`),
-    warnings.map(warning),
+    warningList(warnings).element,
   ];
 }
