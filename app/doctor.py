@@ -233,6 +233,8 @@ def _orphans(session: Session, min_age: float) -> Iterator[str]:
         yield f"chunks {generation} of {workspace_id!r}: no blob names them"
     for workspace_id, sha256 in orphans.list_orphan_blobs(session, min_age=min_age):
         yield f"blob {sha256} of {workspace_id!r}: nothing refers to it"
+    for loose in orphans.list_loose_objects(session, min_age=min_age):
+        yield f"{loose.store}/{loose.name}: no blob names it"
     base = scratch.find_base()
     for path in scratch.list_abandoned(base, min_age=min(min_age, scratch.MIN_AGE)):
         yield f"{path}: no process uses it"

@@ -253,6 +253,15 @@ class Unavailable(AppError):
     status, code = 503, "unavailable"
 
 
+class StoreAway(AppError):
+    """The object store is out of reach; ask again after `Retry-After` seconds."""
+
+    status, code = 503, "store_unavailable"
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"Retry-After": "5"})
+
+
 class Overloaded(AppError):
     """More is asked than can be answered; ask again after `Retry-After` seconds."""
 

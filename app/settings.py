@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from platformdirs import user_data_dir
 from pydantic import AliasChoices, Field, field_validator
@@ -47,6 +47,13 @@ class Settings(BaseSettings):
     """Connections to the database that a process holds, beside those of predict."""
     statement_seconds: float = Field(default=60.0, ge=0)
     """How long a statement may take on Postgres; 0: as long as it takes."""
+    blob_store: str = ""
+    """Where files are kept: empty or `database`; `s3://bucket/prefix`, `gs://...`,
+    `az://...`, or a directory. What is in another place is still found there."""
+    blob_options: dict[str, Any] = {}
+    """Options of object stores, as `{"endpoint": "http://minio:9000"}`; under an
+    address: of that one alone. What is not said is read from AWS_ and such variables.
+    """
     broker_url: str = ""
     """Celery broker URL; empty: folders in the data directory."""
     host: str = "127.0.0.1"
@@ -160,6 +167,23 @@ class Settings(BaseSettings):
     exit_with_parent: bool = False
     """A worker ends when its standard input is closed: set by `lometab serve`."""
 
+    @field_validator("blob_store")
+    @classmethod
+    def check_store(cls, given: str) -> str:
+        given = given.rstrip("/") if given != "/" else given
+        if given in ("", "database"):
+            return ""
+        if given.startswith("/"):
+            return f"file://{given}"
+        if re.fullmatch(r"(s3|gs|az|abfs|abfss)://[^/\s?#]+(/[^\s?#]*)?", given):
+            return given
+        if given.startswith("file:///"):
+            return given
+        raise ValueError(
+            "give database, s3://bucket/prefix, gs://bucket/prefix, "
+            "az://container/prefix or the absolute path of a directory"
+        )
+
     @field_validator("cors_origins", mode="before")
     @classmethod
     def split_origins(cls, given: object) -> object:
@@ -240,6 +264,8 @@ def list_settings() -> list[Setting]:
             name in ("reaper_seconds",) and ("LOMETAB_PATROL_SECONDS" in os.environ)
         )
         value = getattr(settings, name)
+        if name == "blob_options":  # there are secrets among them
+            value = dict.fromkeys(value, "***")
         text = value if isinstance(value, str) else json.dumps(value, default=str)
         text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
         source = "environment" if is_set else "default"

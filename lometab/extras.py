@@ -14,7 +14,7 @@ EXTRAS = {
     "train": ("onnx", "safetensors", "sklearn", "torch"),
     "serve": (
         *("alembic", "celery", "fastapi", "fastapi_offline", "httptools", "kombu"),
-        *("optuna", "orjson"),
+        *("obstore", "optuna", "orjson"),
         *("psutil", "psycopg", "pydantic", "pydantic_settings", "python_multipart"),
         *("redis", "sqlalchemy", "starlette", "uvicorn", "uvloop"),
     ),

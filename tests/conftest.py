@@ -2,6 +2,9 @@
 
 A test that needs a database runs on SQLite, in this process or with a service as real
 processes. With the marker `both_databases` it runs once more on Postgres and Redis.
+
+With LOMETAB_TEST_BLOB_STORE=s3 (or local) files are kept in an object store in place of
+the database; tests that look into the database's chunks are then left out.
 """
 
 import os
@@ -56,6 +59,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _needs_processes(item):
             item.add_marker("processes")
+        if _has(item, "database_store") and "LOMETAB_TEST_BLOB_STORE" in os.environ:
+            item.add_marker(
+                pytest.mark.skip(reason="it is about the database's chunks")
+            )
     items.sort(key=lambda item: (not _has(item, "slow"), not _has(item, "processes")))
 
 
@@ -102,8 +109,22 @@ def no_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stacks]:
     made = Stacks(tmp_path_factory.mktemp("stacks"))
+    if made.store == "s3":
+        made.s3  # noqa: B018  # before any test, which may start no process
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def choose_store(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of tests without a stack's settings go where all others do."""
+    if "LOMETAB_TEST_BLOB_STORE" in os.environ:
+        made: Stacks = request.getfixturevalue("stacks")
+        for name, value in made.choose_store(made.folder).items():
+            monkeypatch.setenv(name, value)
+        get_settings.cache_clear()
 
 
 @pytest.fixture

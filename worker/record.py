@@ -34,7 +34,7 @@ class StudyAway(Exception):
     """The study of a search is out of reach."""
 
 
-DATABASE_AWAY = (DBAPIError, PoolTimeout, StudyAway)
+DATABASE_AWAY = (DBAPIError, PoolTimeout, StudyAway, blobs.StoreAway)
 WrongRevision = db.WrongRevision
 
 

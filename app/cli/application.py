@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli import (
+    blobs,
     datasets,
     doctor,
     jobs,
@@ -63,6 +64,7 @@ for name, group in (
     ("models", models.group),
     ("datasets", datasets.group),
     ("keys", keys.group),
+    ("blobs", blobs.group),
 ):
     cli.add_typer(group, name=name)
 

@@ -1,4 +1,4 @@
-"""What is kept: `enums` and `tables`, `db` (engine and transactions), and `blobs`; what
-is not to be kept: `orphans` and `scratch`."""
+"""What is kept: `enums` and `tables`, `db` (engine and transactions), and `blobs`, in
+one of the `stores`; what is not to be kept: `orphans` and `scratch`."""
 
-__all__ = ["blobs", "db", "enums", "orphans", "scratch", "tables"]
+__all__ = ["blobs", "db", "enums", "orphans", "scratch", "stores", "tables"]

@@ -1,4 +1,4 @@
-"""Content-addressed bytes in the database, in chunks, one short transaction each."""
+"""Content-addressed bytes: a blob exists when its row does, wherever its bytes are."""
 
 import hashlib
 import io
@@ -6,25 +6,26 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.errors import BlobDamaged
-from app.storage import db
-from app.storage.tables import CHUNK_BYTES, Blob, BlobChunk, Dataset, Job, TrainedModel
+from app.errors import BlobDamaged, StoreAway
+from app.storage import db, stores
+from app.storage.tables import CHUNK_BYTES, Blob, Dataset, Job, TrainedModel
 
 log = logging.getLogger(__name__)
 
 __all__ = [
     "BlobDamaged",
     "BlobFile",
+    "StoreAway",
     "chunks",
     "is_intact",
+    "move",
     "read",
-    "remove_unnamed",
     "remove_unused",
     "store",
     "store_bytes",
@@ -34,10 +35,10 @@ __all__ = [
 def store(workspace_id: str, file: IO[bytes]) -> str:
     """Keep a file's bytes from its current position on; returns their sha256.
 
-    The chunks are written under a new generation, which no removal knows of, and which
+    They are written under a new generation, which no removal knows of, and which
     nobody sees before the blob's row names it. So a removal of the same bytes at the
-    same time takes its own chunks with it and none of ours. What refers to the blob is
-    told by its foreign key if the blob is gone again by then, and stores anew.
+    same time takes its own with it and none of ours. What refers to the blob is told
+    by its foreign key if the blob is gone again by then, and stores anew.
 
     A blob that is damaged is mended: its row then names the new generation.
     """
@@ -52,82 +53,111 @@ def store(workspace_id: str, file: IO[bytes]) -> str:
     damaged = None if found is None else found.generation
     while True:
         file.seek(start)
-        generation = _new_generation()
+        blob = Blob(workspace_id=workspace_id, sha256=sha256, size=size)
         try:
-            _write_chunks(workspace_id, generation, file)
-            with db.transaction() as session:
-                _name_generation(
-                    session, workspace_id, sha256, generation, size, damaged
-                )
-        except _ChunksGone:
+            with _written(stores.get_default(), blob, _pieces(file)) as session:
+                _name(session, blob, damaged)
+        except _Gone:
             continue
-        except BaseException:
-            with suppress(sa.exc.SQLAlchemyError), db.transaction() as session:
-                if not _is_named(session, workspace_id, sha256, generation):
-                    _delete_chunks(session, workspace_id, generation)
-            raise
         return sha256
 
 
-class _ChunksGone(Exception):
+class _Gone(Exception):
     """What we wrote was cleared away, as nobody had come to name it for long."""
 
 
-def _write_chunks(workspace_id: str, generation: str, file: IO[bytes]) -> None:
-    key = {"workspace_id": workspace_id, "generation": generation}
-    for index, content in enumerate(_pieces(file)):
-        digest = hashlib.sha256(content).hexdigest()
+@contextmanager
+def _written(
+    where: stores.Store, blob: Blob, pieces: Iterator[bytes]
+) -> Iterator[Session]:
+    """Write bytes under a new generation, and open the transaction that names them.
+
+    Nothing of them stays if anything fails.
+    """
+    blob.generation, blob.store, blob.digests = _new_generation(), where.address, None
+    try:
+        where.write(blob, pieces)
         with db.transaction() as session:
-            session.add(BlobChunk(**key, index=index, content=content, sha256=digest))
+            if not where.claim(session, blob):
+                raise _Gone
+            yield session
+    except _Gone:
+        raise
+    except BaseException:
+        with suppress(sa.exc.SQLAlchemyError), db.transaction() as session:
+            if not _is_named(session, blob):
+                where.release(session, blob)
+        raise
 
 
-def _is_named(
-    session: Session, workspace_id: str, sha256: str, generation: str
-) -> bool:
+def _is_named(session: Session, ours: Blob) -> bool:
     """Whether the blob's row was written, though we were not told."""
-    blob = _lock(session, workspace_id, sha256)
-    return blob is not None and blob.generation == generation
+    blob = _lock(session, ours.workspace_id, ours.sha256)
+    return blob is not None and blob.generation == ours.generation
 
 
-def _name_generation(
-    session: Session,
-    workspace_id: str,
-    sha256: str,
-    generation: str,
-    size: int,
-    damaged: str | None,
-) -> None:
-    """Let the blob's row name our chunks, unless those of another are whole.
+def _name(session: Session, ours: Blob, damaged: str | None) -> None:
+    """Let the blob's row name our bytes, unless those of another are whole.
 
     Args:
         damaged: the generation that was read and found to be damaged.
     """
-    ours = Blob(
-        workspace_id=workspace_id, sha256=sha256, generation=generation, size=size
-    )
-    _lock_chunks(session, workspace_id, generation)
-    if not _has_all_chunks(session, ours):
-        raise _ChunksGone
     is_new = db.insert_unless_exists(
         session,
         Blob,
-        workspace_id=workspace_id,
-        sha256=sha256,
-        generation=generation,
-        size=size,
+        workspace_id=ours.workspace_id,
+        sha256=ours.sha256,
+        generation=ours.generation,
+        size=ours.size,
+        store=ours.store,
+        digests=ours.digests,
         created_at=db.now(session),
     )
     if is_new:
         return
-    blob = _lock(session, workspace_id, sha256)
+    blob = _lock(session, ours.workspace_id, ours.sha256)
     if blob is None:  # the other one is removed just now
-        _name_generation(session, workspace_id, sha256, generation, size, damaged)
-    elif blob.generation != damaged and _has_all_chunks(session, blob):
-        _delete_chunks(session, workspace_id, generation)
+        _name(session, ours, damaged)
+    elif blob.generation != damaged and _where(blob).is_whole(session, blob):
+        _where(ours).release(session, ours)
     else:
-        log.critical("the blob %s was damaged, and is stored again", sha256)
-        _delete_chunks(session, workspace_id, blob.generation)
-        blob.generation, blob.size = generation, size
+        log.critical("the blob %s was damaged, and is stored again", ours.sha256)
+        _replace(session, blob, ours)
+
+
+def _replace(session: Session, blob: Blob, ours: Blob) -> None:
+    """Let the row name our bytes, and the others go."""
+    _where(blob).release(session, blob)
+    blob.generation, blob.size = ours.generation, ours.size
+    blob.store, blob.digests = ours.store, ours.digests
+
+
+def _where(blob: Blob) -> stores.Store:
+    return stores.get_store(blob.store)
+
+
+def move(workspace_id: str, sha256: str, where: stores.Store) -> bool:
+    """Have a blob's bytes in another store; False if they are there, or are gone.
+
+    It is read and served meanwhile: its row names the one or the other.
+
+    Raises:
+        BlobDamaged: it is not as it was stored, and stays where it is.
+    """
+    found = _look_up(workspace_id, sha256)
+    if found is None or found.store == where.address:
+        return False
+    ours = Blob(workspace_id=workspace_id, sha256=sha256, size=found.size)
+    try:
+        with _written(where, ours, _chunks(found)) as session:
+            blob = _lock(session, workspace_id, sha256)
+            if blob is None or blob.store == where.address:
+                where.release(session, ours)
+                return False
+            _replace(session, blob, ours)
+    except (KeyError, _Gone):  # somebody removed it
+        return False
+    return True
 
 
 def is_intact(workspace_id: str, sha256: str) -> bool:
@@ -147,35 +177,6 @@ def _find_damage(blob: Blob) -> BlobDamaged | None:
     return None
 
 
-def _has_all_chunks(session: Session, blob: Blob) -> bool:
-    """By their number and lengths; their content is not read."""
-    n_chunks, size = session.execute(
-        sa.select(
-            sa.func.count(),
-            sa.func.coalesce(sa.func.sum(sa.func.length(BlobChunk.content)), 0),
-        ).where(
-            BlobChunk.workspace_id == blob.workspace_id,
-            BlobChunk.generation == blob.generation,
-        )
-    ).one()
-    return bool(size == blob.size and n_chunks == _count_chunks(blob.size))
-
-
-def _lock_chunks(session: Session, workspace_id: str, generation: str) -> bool:
-    """Let nobody clear these chunks away before the transaction ends; False if there
-    are none."""
-    first = session.scalar(
-        sa.select(BlobChunk.index)
-        .where(
-            BlobChunk.workspace_id == workspace_id,
-            BlobChunk.generation == generation,
-            BlobChunk.index == 0,
-        )
-        .with_for_update()
-    )
-    return first is not None
-
-
 def _count_chunks(size: int) -> int:
     return -(-size // CHUNK_BYTES)
 
@@ -192,14 +193,6 @@ def _lock(session: Session, workspace_id: str, sha256: str) -> Blob | None:
         .where(Blob.workspace_id == workspace_id, Blob.sha256 == sha256)
         .with_for_update()
         .execution_options(populate_existing=True)
-    )
-
-
-def _delete_chunks(session: Session, workspace_id: str, generation: str) -> None:
-    session.execute(
-        sa.delete(BlobChunk).where(
-            BlobChunk.workspace_id == workspace_id, BlobChunk.generation == generation
-        )
     )
 
 
@@ -223,8 +216,7 @@ def chunks(workspace_id: str, sha256: str) -> Iterator[bytes]:
 def _chunks(blob: Blob) -> Iterator[bytes]:
     digest = hashlib.sha256()
     n_chunks = _count_chunks(blob.size)
-    for index in range(n_chunks):
-        content, _ = _read_chunk(blob, index)
+    for index, (content, _) in enumerate(_read(blob, 0, n_chunks)):
         digest.update(content)
         if index == n_chunks - 1 and digest.hexdigest() != blob.sha256:
             raise _damage(blob, "has another hash than when it was stored")
@@ -234,7 +226,7 @@ def _chunks(blob: Blob) -> Iterator[bytes]:
 def _damage(blob: Blob, what: str) -> BlobDamaged:
     """The error, after an alarm: nothing of ours writes such a thing."""
     log.critical(
-        "STORED DATA DAMAGED: the blob %s of workspace %r %s; check the database and "
+        "STORED DATA DAMAGED: the blob %s of workspace %r %s; check the store and "
         "its disk, and upload the file again",
         blob.sha256,
         blob.workspace_id,
@@ -275,18 +267,27 @@ class BlobFile(io.RawIOBase):
         """As much as was asked for, unless the blob ends before."""
         view = memoryview(buffer).cast("B")
         n_read = 0
-        while n_read < len(view) and self._position < self._size:
-            index, offset = divmod(self._position, CHUNK_BYTES)
-            if index != self._index:
-                self._chunk, self._index = self._read_chunk(index), index
-            part = self._chunk[offset : offset + len(view) - n_read]
+        for chunk in self._take(min(self._position + len(view), self._size)):
+            offset = self._position % CHUNK_BYTES
+            part = chunk[offset : offset + len(view) - n_read]
             view[n_read : n_read + len(part)] = part
             n_read += len(part)
             self._position += len(part)
         return n_read
 
-    def _read_chunk(self, index: int) -> bytes:
-        content, digest = _read_chunk(self._blob, index)
+    def _take(self, end: int) -> Iterator[bytes]:
+        """The chunks from our position to before the end; the last one is kept."""
+        first = self._position // CHUNK_BYTES
+        last = _count_chunks(end) if end > self._position else first
+        if first == self._index and first < last:
+            yield self._chunk
+            first += 1
+        for index, read in enumerate(_read(self._blob, first, last), start=first):
+            self._check(index, *read)
+            self._index, self._chunk = index, read[0]
+            yield self._chunk
+
+    def _check(self, index: int, content: bytes, digest: str | None) -> None:
         if digest is not None:
             if hashlib.sha256(content).hexdigest() != digest:
                 raise _damage(self._blob, f"has a chunk {index} with another hash")
@@ -294,7 +295,6 @@ class BlobFile(io.RawIOBase):
             for _ in _chunks(self._blob):
                 pass
             self._is_checked = True
-        return content
 
 
 def _look_up(workspace_id: str, sha256: str) -> Blob | None:
@@ -309,29 +309,30 @@ def _find(workspace_id: str, sha256: str) -> Blob:
     return blob
 
 
-def _read_chunk(blob: Blob, index: int) -> tuple[bytes, str | None]:
-    """The content, of the right length, and the hash that is kept of it."""
-    with db.reading() as session:
-        row = session.execute(
-            sa.select(BlobChunk.content, BlobChunk.sha256).where(
-                BlobChunk.workspace_id == blob.workspace_id,
-                BlobChunk.generation == blob.generation,
-                BlobChunk.index == index,
-            )
-        ).first()
-        if row is None:
-            now = session.get(Blob, (blob.workspace_id, blob.sha256))
-            if now is None:
-                raise KeyError(f"blob {blob.sha256} was deleted while it was read")
-            if now.generation != blob.generation:  # stored again: the same bytes
-                blob.generation = now.generation
-                return _read_chunk(blob, index)
-    size = min(CHUNK_BYTES, blob.size - index * CHUNK_BYTES)
-    if row is None:
-        raise _damage(blob, f"lacks its chunk {index}")
-    if len(row.content) != size:
-        raise _damage(blob, f"has a chunk {index} of another length")
-    return row.content, row.sha256
+def _read(blob: Blob, first: int, last: int) -> Iterator[stores.Chunk]:
+    """The chunks from the first to before the last, of the right length, and the hash
+    that is kept of each."""
+    index = first
+    while index < last:
+        try:
+            for content, digest in _where(blob).read(blob, index, last):
+                size = min(CHUNK_BYTES, blob.size - index * CHUNK_BYTES)
+                if len(content) != size:
+                    raise _damage(blob, f"has a chunk {index} of another length")
+                yield content, digest
+                index += 1
+        except stores.Missing as error:
+            _follow(blob, str(error))
+
+
+def _follow(blob: Blob, what: str) -> None:
+    """Look where the bytes are now, as they are not where they were."""
+    now = _look_up(blob.workspace_id, blob.sha256)
+    if now is None:
+        raise KeyError(f"blob {blob.sha256} was deleted while it was read")
+    if now.generation == blob.generation:
+        raise _damage(blob, what)
+    blob.generation, blob.store, blob.digests = now.generation, now.store, now.digests
 
 
 def read(workspace_id: str, sha256: str) -> bytes:
@@ -366,27 +367,9 @@ def remove_unused(session: Session, workspace_id: str, sha256: str) -> bool:
     )
     if is_used:
         return False
-    _delete_chunks(session, workspace_id, blob.generation)
+    _where(blob).release(session, blob)
     session.delete(blob)
     session.flush()
-    return True
-
-
-def remove_unnamed(session: Session, workspace_id: str, generation: str) -> bool:
-    """Remove chunks that no blob names; whether they were removed.
-
-    They are locked before we ask: whoever comes to name them later finds that they are
-    gone, and stores them again.
-    """
-    if _lock_chunks(session, workspace_id, generation):
-        is_named = session.scalar(
-            sa.select(Blob.sha256).where(
-                Blob.workspace_id == workspace_id, Blob.generation == generation
-            )
-        )
-        if is_named is not None:
-            return False
-    _delete_chunks(session, workspace_id, generation)
     return True
 
 

@@ -112,16 +112,40 @@ def utc_now() -> datetime:
 
 
 class Blob(Base):
-    """Bytes known by their hash. The row comes last: then all its chunks are there."""
+    """Bytes known by their hash. The row comes last: then all of them are there."""
 
     __tablename__ = "blobs"
 
     workspace_id: Mapped[str] = mapped_column(primary_key=True)
     sha256: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
     generation: Mapped[str] = mapped_column(sa.String(64))
-    """Which chunks are its own: each time that bytes are stored, they get another."""
+    """Which bytes are its own: each time that they are stored, they get another."""
     size: Mapped[int] = mapped_column(sa.BigInteger)
+    store: Mapped[str | None]
+    """The address of the object store that has its bytes; null: its chunks do."""
+    digests: Mapped[bytes | None]
+    """Of bytes in an object store: the sha256 of each chunk, one after another."""
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class LooseObject(Base):
+    """An object that no blob names: not yet, or not any more.
+
+    Its row is committed before the object is written, and goes in the transaction that
+    names it; it comes back in the transaction that forgets it. So whatever is cut off,
+    there is a row for each object that has to go.
+    """
+
+    __tablename__ = "loose_objects"
+
+    store: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    size: Mapped[int] = mapped_column(sa.BigInteger)
+    is_dropped: Mapped[bool] = mapped_column(default=False)
+    """It is being removed: nobody may name it any more."""
+    touched_at: Mapped[datetime] = mapped_column(default=utc_now, index=True)
+    """When it was last written to, or forgotten."""
 
 
 class BlobChunk(Base):

@@ -14,7 +14,7 @@ from app.storage.tables import CHUNK_BYTES, Blob, BlobChunk, Dataset, TrainedMod
 from tests.support.http import check_problem, post
 from tests.support.models import ROWS, TABLE, succeed
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.database_store]
 
 CONTENT = bytes(range(251)) * (3 * CHUNK_BYTES // 251)
 

@@ -1,10 +1,11 @@
-"""Real Postgres and Redis for the tests, from wheels, on loopback and free ports.
+"""Real Postgres, Redis and S3 for the tests, from wheels, on loopback and free ports.
 
 Nothing need be installed on the machine. Servers end with the test run.
 """
 
 import ctypes
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import redis
 
@@ -212,3 +214,51 @@ class Redis:
     def remove(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class S3:
+    """A server that speaks S3 over HTTP (moto's), with one bucket."""
+
+    BUCKET = "lometab"
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "moto.server"),
+                *("-H", "127.0.0.1", "-p", str(self.port)),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=end_with_us(signal.SIGTERM),
+        )
+        wait_until(self._make_bucket, seconds=60, what="the S3 server answers")
+
+    def _make_bucket(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            answer = httpx.put(f"{self.endpoint}/{self.BUCKET}", timeout=5)
+        except httpx.TransportError:
+            return False
+        return answer.status_code == 200
+
+    def environment(self, prefix: str, endpoint: str | None = None) -> dict[str, str]:
+        """Settings of a service that keeps its files there."""
+        options = {
+            "endpoint": endpoint or self.endpoint,
+            "region": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "test",
+        }
+        return {
+            "LOMETAB_BLOB_STORE": f"s3://{self.BUCKET}/{prefix}",
+            "LOMETAB_BLOB_OPTIONS": json.dumps(options),
+        }
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+
+    def remove(self) -> None:
+        self.stop()

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from app.access import SCOPES, create_key
 from app.storage.db import make_engine, migrate
-from tests.support.servers import Postgres, Redis, wait_until
+from tests.support.servers import S3, Postgres, Redis, wait_until
 
 StackName = Literal["embedded", "production"]
 
@@ -71,7 +71,8 @@ class Stacks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.n_made = 0
-        self._servers: list[Postgres | Redis] = []
+        self.store = os.environ.get("LOMETAB_TEST_BLOB_STORE", "database")
+        self._servers: list[Postgres | Redis | S3] = []
 
     @cached_property
     def postgres(self) -> Postgres:
@@ -88,6 +89,21 @@ class Stacks:
         server = Redis()
         self._servers.append(server)
         return server
+
+    @cached_property
+    def s3(self) -> S3:
+        server = S3()
+        self._servers.append(server)
+        return server
+
+    def choose_store(self, folder: Path) -> dict[str, str]:
+        """Where files are kept, as LOMETAB_TEST_BLOB_STORE says: database, local or
+        s3."""
+        if self.store == "s3":
+            return self.s3.environment(folder.name)
+        if self.store == "local":
+            return {"LOMETAB_BLOB_STORE": str(folder / "blobs")}
+        return {}
 
     @cached_property
     def sqlite_template(self) -> Path:
@@ -107,6 +123,7 @@ class Stacks:
             **{k: v for k, v in os.environ.items() if not k.startswith("LOMETAB_")},
             **QUICK,
             "LOMETAB_DATA_DIR": str(folder),
+            **self.choose_store(folder),
         }
         if name == "embedded":
             shutil.copy(self.sqlite_template, folder / "lometab.db")

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from app.jobs import queue
 from app.settings import Settings
-from app.storage import blobs, db, orphans, scratch
+from app.storage import blobs, chunks, db, orphans, scratch
 from app.storage.scratch import use_own_folder
 from app.storage.tables import Blob, BlobChunk, Worker, utc_now
 from tests.support.fake_child import add_job
@@ -172,7 +172,7 @@ def test_an_upload_that_takes_longer_than_that_is_not_lost(
     clean: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its chunks are cleared away before it could name them: it stores them again."""
-    write = blobs._write_chunks
+    write = chunks.DatabaseStore.write
     n_writes = 0
 
     def write_slowly(*args: object) -> None:
@@ -182,7 +182,7 @@ def test_an_upload_that_takes_longer_than_that_is_not_lost(
         if n_writes == 1:
             assert orphans.remove_orphans(min_age=-5) == 1
 
-    monkeypatch.setattr(blobs, "_write_chunks", write_slowly)
+    monkeypatch.setattr(chunks.DatabaseStore, "write", write_slowly)
     sha256 = blobs.store_bytes("default", b"slow")
     assert n_writes == 2
     assert blobs.read("default", sha256) == b"slow"
@@ -196,7 +196,7 @@ def test_what_is_named_at_that_moment_stays(
     with db.reading() as session:
         blob = session.get_one(Blob, ("default", sha256))
     with db.transaction() as session:
-        assert not blobs.remove_unnamed(session, "default", blob.generation)
+        assert not chunks.remove_unnamed(session, "default", blob.generation)
     assert blobs.read("default", sha256) == b"here"
 
 
