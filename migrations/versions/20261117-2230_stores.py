@@ -1,6 +1,6 @@
 """Blobs may be in an object store
 
-Revision: 0008, after 0007.
+Revision: 0010, after 0009.
 
 Only additions: a process of the version before goes on working, as long as all blobs
 are in the database.
@@ -9,8 +9,8 @@ are in the database.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0010"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 
