@@ -23,7 +23,12 @@ from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
 from tests.support.views import TIMEOUT, watch
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+# One browser and one service for all of them.
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("page"),
+]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 WIDE = {"width": 1360, "height": 900}

@@ -2,7 +2,7 @@
 /** The shell: navigation, light and dark, and one view at a time. */
 
 import { fill, h, link } from "./dom.js";
-import { find, onUnauthorized } from "./http.js";
+import { Problem, find, onUnauthorized } from "./http.js";
 import { problemBox } from "./parts.js";
 import { go, readRoute, setSession, setTheme, theme, to } from "./state.js";
 import { dataView } from "./views/data.js";
@@ -41,6 +41,7 @@ const NAV = [
 ];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const AGAIN_MS = 2000;
 /** @type {View | null} */
 let shown = null;
 let turn = 0;
@@ -57,6 +58,9 @@ async function show() {
     view = make ? await make(...path.slice(1)) : notFound();
   } catch (error) {
     view = { title: "Not shown", element: h("div", {}, h("h1", {}, "Not shown"), problemBox(error)) };
+    // What is not the reader's fault may pass: the service starts, or is busy.
+    const isPassing = error instanceof Problem && (error.status === 0 || error.status >= 500);
+    if (isPassing) setTimeout(() => mine === turn && show(), AGAIN_MS);
   }
   if (mine !== turn) {
     view.close?.(); // somebody went elsewhere meanwhile
