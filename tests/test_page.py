@@ -7,15 +7,20 @@ policy may not be violated, and axe may find nothing serious.
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy.orm import Session
 
 from app.access import Scope, create_key
 from app.storage.db import make_engine
+from app.storage.tables import Job
+from lometab.space import PAPER_SPACE
 from tests.support.browser import open_browser
 from tests.support.servers import wait_until
 from tests.support.services import TINY, post_job, wait_for_end
@@ -54,6 +59,21 @@ def service(browser: Browser, stacks: Stacks) -> Iterator[Service]:
     service.stop()
 
 
+@pytest.fixture(scope="module")
+def closed(browser: Browser, stacks: Stacks) -> Iterator[Service]:
+    """On Postgres and Redis: it takes nobody without a key."""
+    service = Service(stacks.make("production"))
+    yield service
+    service.stop()
+
+
+@pytest.fixture(params=["service", "closed"])
+def empty(request: pytest.FixtureRequest) -> Service:
+    """Either of them, before anybody has used it."""
+    service: Service = request.getfixturevalue(request.param)
+    return service
+
+
 def write_hostile(folder: Path) -> Path:
     """A table whose names and values would run, if anybody took them for markup."""
     path = folder / f"{HOSTILE.replace('/', '')}.csv"
@@ -65,10 +85,12 @@ def write_hostile(folder: Path) -> Path:
 
 
 def test_from_a_dropped_file_to_a_trained_model(
-    browser: Browser, service: Service, tmp_path: Path
+    browser: Browser, empty: Service, tmp_path: Path
 ) -> None:
-    with watch(browser, service.address) as watched:
+    with watch(browser, empty.address) as watched:
         page = watched.show("")
+        if empty.stack.key:
+            watched.log_in(empty.stack.key)
         expect(
             page.get_by_role("button", name="Train on the wine example")
         ).to_be_visible()
@@ -107,7 +129,7 @@ def test_from_a_dropped_file_to_a_trained_model(
         expect(line).to_have_attribute("points", re.compile(","))
         expect(page.locator(".badge").first).to_have_text("Succeeded")
         job_id = page.url.rpartition("/")[2]
-        epochs = wait_for_end(service, job_id)["progress"]["epoch"]
+        epochs = wait_for_end(empty, job_id)["progress"]["epoch"]
         points = re.compile(rf"^(\S+ ?){{{epochs}}}$")
         expect(line).to_have_attribute("points", points)
         expect(page.locator(".log li", has_text="succeeded")).to_have_count(1)
@@ -182,7 +204,9 @@ def test_a_cell_of_a_sweep_becomes_a_model(browser: Browser, service: Service) -
     job = post_job(service.client, make_csv(120), kind="sweep", sweep=sweep)
     with watch(browser, service.address) as watched:
         page = watched.show(f"jobs/{job['id']}")
-        expect(page.locator(".heat button")).to_have_count(4)
+        # One map for each measure that a regression has: score and diversity.
+        expect(page.locator(".heat")).to_have_count(2)
+        expect(page.locator(".heat button")).to_have_count(2 * 4)
         expect(page.locator(".badge").first).to_have_text("Succeeded")
         page.locator(".heat button").first.click()
         watched.check()
@@ -190,41 +214,120 @@ def test_a_cell_of_a_sweep_becomes_a_model(browser: Browser, service: Service) -
         expect(page.get_by_role("link", name="Ask the model")).to_be_visible()
 
 
-def test_every_view_light_dark_and_narrow(
-    browser: Browser, service: Service, trained: dict[str, Any], tmp_path: Path
-) -> None:
-    """With a picture of each, in the folder that LOMETAB_PICTURES names."""
-    folder = Path(os.environ.get("LOMETAB_PICTURES", tmp_path))
-    folder.mkdir(exist_ok=True)
-    data, job = trained["dataset_id"], trained["id"]
-    views = {
+@pytest.fixture(scope="module")
+def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
+    """Every view, by name."""
+    sweep = {"grid": {"rank": [1, 2], "sigma_init": [0.1, 1.0]}}
+    space = {name: None for name in PAPER_SPACE if name not in ("lr", "dropout")}
+    tune = {"n_trials": 3, "seeds": 1, "finalists": 1, "space": space}
+    made = [
+        post_job(service.client, make_csv(120), kind="sweep", sweep=sweep),
+        post_job(service.client, make_csv(120), kind="tune", tune=tune),
+    ]
+    for each in made:
+        assert wait_for_end(service, each["id"], 180)["status"] == "succeeded"
+    data, job, model = (trained[f"{each}id"] for each in ("dataset_", "", "model_"))
+    return {
         "home": "",
         "data": "data",
         "dataset": f"data/{data}",
         "train": f"train/{data}",
         "job": f"jobs/{job}",
         "report": f"jobs/{job}/report",
+        "sweep": f"jobs/{made[0]['id']}",
+        "tune": f"jobs/{made[1]['id']}",
         "models": "models",
-        "model": f"models/{trained['model_id']}",
+        "model": f"models/{model}",
+        "monitor": f"models/{model}/monitor",
         "key": "key",
     }
-    for look, options in LOOKS.items():
-        with watch(browser, service.address, **options) as watched:
-            for name, view in views.items():
-                page = watched.show(view)
-                page.wait_for_load_state("networkidle")
-                page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
-                watched.check()
 
 
-@pytest.fixture(scope="module")
-def closed(browser: Browser, stacks: Stacks) -> Iterator[Service]:
-    """A service that takes nobody without a key."""
-    stack = stacks.make("embedded")
-    stack.environment["LOMETAB_REQUIRE_KEYS"] = "true"
-    service = Service(stack)
-    yield service
-    service.stop()
+# What there is when a view has all that it asked for.
+WHOLE = {
+    "train": "aside dl.facts",
+    "job": "polyline.line.main",
+    "sweep": ".heat button",
+    "tune": ".parallel",
+    "model": "circle.member",
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_view(
+    browser: Browser,
+    service: Service,
+    views: dict[str, str],
+    tmp_path: Path,
+    look: str,
+) -> None:
+    """With a picture of each, in the folder that LOMETAB_PICTURES names."""
+    folder = Path(os.environ.get("LOMETAB_PICTURES", tmp_path))
+    folder.mkdir(exist_ok=True)
+    with watch(browser, service.address, **LOOKS[look]) as watched:
+        for name, view in views.items():
+            page = watched.show(view)
+            page.locator(WHOLE.get(name, "h1")).first.wait_for()
+            watched.draw()
+            page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
+            watched.check()
+
+
+def test_nothing_jumps(
+    browser: Browser, service: Service, views: dict[str, str]
+) -> None:
+    shifts = {}
+    for name, view in views.items():
+        with watch(browser, service.address, viewport=WIDE) as watched:
+            watched.show(view)
+            watched.page.locator(WHOLE.get(name, "h1")).first.wait_for()
+            watched.page.wait_for_timeout(300)
+            shifts[name] = watched.read_shift()
+    assert max(shifts.values()) <= 0.1, shifts
+
+
+def test_the_model_in_use_tells_of_drift(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    path = f"models/{trained['model_id']}"
+    table = make_csv(300).splitlines()
+    far = [",".join(["99", *line.split(",")[1:]]) for line in table[1:]]
+    answer = service.client.post(
+        f"/{path}/predict?exclude=members",
+        content="\n".join([table[0], *far]).encode(),
+        headers={"Content-Type": "text/csv"},
+    )
+    assert answer.status_code == 200, answer.text
+    wait_until(
+        lambda: service.client.get(f"/{path}/monitor").json()["total"]["is_alarm"],
+        seconds=60,
+        what="the rows are counted",
+    )
+    with watch(browser, service.address) as watched:
+        page = watched.show(f"{path}/monitor")
+        expect(page.locator(".badge").first).to_have_text("Drift")
+        name = table[0].split(",")[0]
+        expect(page.locator("tr.is-drifted", has_text=name)).to_be_visible()
+        watched.check()
+
+
+def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
+    long = {**TINY, "max_epochs": 10_000, "patience": None}
+    first, second = (
+        post_job(service.client, make_csv(200), hyperparameters=long, name=name)
+        for name in ("first", "second")
+    )
+    try:
+        with watch(browser, service.address) as watched:
+            page = watched.show("")
+            row = page.get_by_role("link", name=re.compile("second"))
+            expect(row).to_contain_text("It is the next one; it begins in at most")
+            watched.show(f"jobs/{second['id']}")
+            expect(page.get_by_text("It is the next one")).to_be_visible()
+            watched.check()
+    finally:
+        for job in (second, first):
+            service.client.post(f"/jobs/{job['id']}/cancel")
 
 
 def make_key(service: Service, *scopes: Scope) -> str:
@@ -251,6 +354,7 @@ def test_a_key_logs_in_and_out_and_does_what_it_may(
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("What is going on")
         expect(page.get_by_role("link", name="Train", exact=True)).to_be_hidden()
+        watched.show("data")
         expect(page.locator(".drop")).to_be_hidden()
         assert page.evaluate("document.cookie") == ""  # no script reads it
         page.reload()
@@ -260,6 +364,7 @@ def test_a_key_logs_in_and_out_and_does_what_it_may(
         page.get_by_label("API key").fill(make_key(closed, "read", "write"))
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("link", name="Train", exact=True)).to_be_visible()
+        watched.show("data")
         expect(page.locator(".drop")).to_be_visible()
         watched.check()
 
@@ -287,3 +392,122 @@ def test_the_reference_works_without_internet(
         expect(page.get_by_text("/jobs/plan")).to_be_visible()
         assert page.evaluate("violations") == []
         assert watched.faults == []
+
+
+N_JOBS, N_COLUMNS, N_CLASSES, K = 1000, 300, 50, 128
+
+
+@pytest.fixture(scope="module")
+def crowded(browser: Browser, stacks: Stacks) -> Iterator[tuple[Service, str]]:
+    """A service with all that is many, and the job that made its model."""
+    service = Service(stacks.make("embedded"))
+    random = Random(3)
+    names = ",".join(["y", *(f"column {i}" for i in range(N_COLUMNS))])
+    rows = (
+        ",".join(
+            [f"class {i % N_CLASSES:02}"]
+            + [f"{i % N_CLASSES + random.random():.3f}" for _ in range(N_COLUMNS)]
+        )
+        for i in range(4 * N_CLASSES)
+    )
+    small = {**TINY, "k": K, "rank": 1, "d_block": 8, "n_bins": 2, "d_embedding": 1}
+    made = post_job(
+        service.client,
+        "\n".join([names, *rows]) + "\n",
+        hyperparameters={**small, "max_epochs": 1},
+        name="wide",
+    )
+    assert wait_for_end(service, made["id"], 180)["status"] == "succeeded"
+    fill_with_jobs(service, made["id"])
+    yield service, made["id"]
+    service.stop()
+
+
+def fill_with_jobs(service: Service, job_id: str) -> None:
+    """Others like it that have ended, without the work."""
+    engine = make_engine(service.stack.url)
+    with Session(engine) as session, session.begin():
+        job = session.get_one(Job, job_id)
+        columns = {each.key: getattr(job, each.key) for each in sa.inspect(Job).attrs}
+        for i in range(N_JOBS):
+            moment = job.created_at - timedelta(minutes=i + 1)
+            status = ("succeeded", "failed", "cancelled")[i % 3]
+            given = {"id": f"job_{i:024}", "name": f"job {i}", "status": status}
+            session.add(Job(**{**columns, **given, "created_at": moment}))
+    engine.dispose()
+
+
+def test_much_of_everything(browser: Browser, crowded: tuple[Service, str]) -> None:
+    """1000 jobs, 300 columns, 50 classes, 128 members: all there, none in the way."""
+    service, job_id = crowded
+    job = service.client.get(f"/jobs/{job_id}").json()
+    with watch(browser, service.address, viewport=WIDE) as watched:
+        page = watched.show("")
+        rows = page.locator("a.item", has_text="job ")
+        expect(rows).to_have_count(49)  # of the first page, without the wide one
+        page.get_by_role("button", name="Show older ones").click()
+        expect(rows).to_have_count(99)
+        watched.check()
+        page = watched.show(f"data/{job['dataset_id']}")
+        expect(page.locator("tbody tr:has(select)")).to_have_count(N_COLUMNS + 1)
+        page.get_by_label("Find a column").fill("column 29")
+        expect(page.locator("tbody tr:has(select):visible")).to_have_count(11)
+        page = watched.show(f"jobs/{job_id}/report")
+        size = page.locator("canvas.cells").evaluate("each => each.width")
+        assert size == K
+        watched.draw()
+        watched.check()
+        page = watched.show(f"models/{job['model_id']}")
+        expect(page.locator(".inputs .input")).to_have_count(N_COLUMNS)
+        expect(page.locator(".class-row")).to_have_count(12)
+        expect(page.get_by_text("and 38 more classes")).to_be_visible()
+        expect(page.locator(".class-row").first.locator(".member")).to_have_count(K)
+        before = page.locator(".snippet code").text_content()
+        page.get_by_label("column 0, slider").press("End")
+        expect(page.locator(".snippet code")).not_to_have_text(str(before))
+        assert read_longest_task(page) < 1.0
+        watched.check()
+
+
+def read_longest_task(page: Page) -> float:
+    """Seconds for which a move of a slider keeps the page from anything else."""
+    took: float = page.evaluate(
+        """() => {
+            const slider = document.querySelector('input[type=range]');
+            const begun = performance.now();
+            slider.dispatchEvent(new Event('input'));
+            return (performance.now() - begun) / 1000;
+        }"""
+    )
+    return took
+
+
+@pytest.mark.timing
+def test_the_first_useful_paint_comes_within_a_second(
+    browser: Browser, service: Service
+) -> None:
+    """With nothing in the cache: a new window has none."""
+    service.client.get("/")
+    moments = []
+    for _ in range(3):
+        with watch(browser, service.address) as watched:
+            page = watched.show("")
+            moments.append(page.evaluate("performance.getEntriesByName('view')[0]"))
+    assert min(each["startTime"] for each in moments) <= 1000, moments
+
+
+@pytest.mark.timing
+def test_a_slider_is_answered_at_once(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    with watch(browser, service.address) as watched:
+        page = watched.show(f"models/{trained['model_id']}")
+        slider = page.get_by_label(re.compile(", slider$")).first
+        took = []
+        for _ in range(8):
+            with page.expect_response(re.compile("/predict$")):
+                slider.press("ArrowRight")
+            words = page.get_by_text(re.compile(r"answered in \d+ ms"))
+            words.wait_for()
+            took.append(int(re.sub(r"\D", "", str(words.text_content()))))
+        assert sorted(took)[4] <= 100, took

@@ -62,6 +62,7 @@ export function figure(path, each, sentence) {
   const image = h("img", { alt: sentence ?? each.about, decoding: "async", data: { base } });
   const missing = h("p", { class: "hint", hidden: true }, "The service cannot draw this figure now: the package for it may not be installed there.");
   let left = TRIES;
+  image.addEventListener("load", () => image.classList.add("is-drawn"));
   image.addEventListener("error", () => {
     left -= 1;
     image.hidden = left === 0;

@@ -41,10 +41,10 @@ const NAV = [
 ];
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
-const AGAIN_MS = 2000;
 /** @type {View | null} */
 let shown = null;
 let turn = 0;
+const SECONDS = 3;
 
 async function show() {
   const mine = ++turn;
@@ -57,10 +57,7 @@ async function show() {
     const make = VIEWS[path[0] ?? ""];
     view = make ? await make(...path.slice(1)) : notFound();
   } catch (error) {
-    view = { title: "Not shown", element: h("div", {}, h("h1", {}, "Not shown"), problemBox(error)) };
-    // What is not the reader's fault may pass: the service starts, or is busy.
-    const isPassing = error instanceof Problem && (error.status === 0 || error.status >= 500);
-    if (isPassing) setTimeout(() => mine === turn && show(), AGAIN_MS);
+    view = notShown(error, () => mine === turn && show());
   }
   if (mine !== turn) {
     view.close?.(); // somebody went elsewhere meanwhile
@@ -71,10 +68,19 @@ async function show() {
   document.title = view.title === "LoMETab" ? view.title : `${view.title} · LoMETab`;
   fill(main, view.element);
   main.dataset.route = path.join("/"); // which view it is that stands there now
+  performance.mark("view");
   if (!isFirst) {
     scrollTo(0, 0);
     main.focus({ preventScroll: true });
   }
+}
+
+/** What may pass is tried again. @param {unknown} error @param {() => void} again @returns {View} */
+function notShown(error, again) {
+  const mayPass = error instanceof Problem && (error.status === 0 || error.status === 429 || error.status >= 500);
+  const timer = mayPass ? setTimeout(again, 1000 * SECONDS) : undefined;
+  const words = mayPass && h("p", { class: "hint" }, "It is tried again in a few seconds.");
+  return { title: "Not shown", element: h("div", { class: "stack" }, h("h1", {}, "Not shown"), problemBox(error), words), close: () => clearTimeout(timer) };
 }
 
 /** @returns {View} */

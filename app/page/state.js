@@ -96,3 +96,8 @@ export function every(seconds, action) {
     document.removeEventListener("visibilitychange", look);
   };
 }
+
+/** @param {number} seconds @returns {Promise<void>} */
+export function pause(seconds) {
+  return new Promise((done) => setTimeout(done, 1000 * seconds));
+}

@@ -7,14 +7,28 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Page, Request, expect
 
 TIMEOUT = 60_000
 _LISTEN = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', event =>
     violations.push(event.violatedDirective + ' ' + event.blockedURI));
+window.shifted = 0;
+new PerformanceObserver(list => {
+    for (const entry of list.getEntries())
+        if (!entry.hadRecentInput) shifted += entry.value;
+}).observe({type: 'layout-shift', buffered: true});
 """
+_SCROLL = """async () => {
+    const wait = ms => new Promise(done => setTimeout(done, ms));
+    const {documentElement: page} = document;
+    for (let y = 0; y < page.scrollHeight; y += innerHeight / 2) {
+        scrollTo(0, y);
+        await wait(30);
+    }
+    scrollTo(0, 0);
+}"""
 
 
 class Watched:
@@ -53,6 +67,22 @@ class Watched:
         places = (f'main[data-route="{name}"] h1' for name in (view, "key"))
         self.page.locator(", ".join(places)).first.wait_for()
         return self.page
+
+    def log_in(self, key: str) -> None:
+        self.page.get_by_label("API key").fill(key)
+        self.page.get_by_role("button", name="Log in").click()
+        self.page.locator('main[data-route=""] h1').wait_for()
+
+    def draw(self) -> None:
+        """Look at all of the view, and wait for every figure that the service draws."""
+        self.page.evaluate(_SCROLL)
+        figures = self.page.locator("main img[data-base]:not(.is-drawn)")
+        expect(figures).to_have_count(0)
+
+    def read_shift(self) -> float:
+        """How far things jumped since the document was loaded."""
+        shift: float = self.page.evaluate("shifted")
+        return shift
 
     def check(self) -> None:
         """Nothing was wrong until now, and the view is one for everybody."""

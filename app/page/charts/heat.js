@@ -26,9 +26,11 @@ export function heatMap(comparison, { name, measure, isLess }, { down, across, c
     const share = high > low ? (isLess ? (high - value(cell)) / (high - low) : (value(cell) - low) / (high - low)) : 0.5;
     const isTied = measure === "score" && comparison.tied.includes(cell.cell);
     const mark = cell.cell === best ? "★" : isTied ? "≈" : "";
-    const look = [share > 0.55 && "is-strong", cell.cell === best ? "is-best" : isTied && "is-near", cell.cell === chosen && "is-chosen"].filter(Boolean).join(" ");
+    // No shade between those on which dark words can be read, and light ones.
+    const shade = share < 0.5 ? 0.64 * share : 0.74 + 0.52 * (share - 0.5);
+    const look = [share >= 0.5 && "is-strong", cell.cell === best ? "is-best" : isTied && "is-near", cell.cell === chosen && "is-chosen"].filter(Boolean).join(" ");
     const words = `${name} ${num(value(cell), 3)} at ${down} ${cell.settings[down]}, ${across} ${cell.settings[across]}${mark === "★" ? ", the best" : mark ? ", within noise of the best" : ""}`;
-    return h("td", {}, h("button", { type: "button", class: look, "aria-label": words, style: { "--share": `${Math.round(100 * share)}%` }, on: { click: () => open(cell) } }, num(value(cell), measure === "score" ? 3 : 2), mark && h("sup", { "aria-hidden": "true" }, mark)));
+    return h("td", {}, h("button", { type: "button", class: look, "aria-label": words, style: { "--share": `${Math.round(100 * shade)}%` }, on: { click: () => open(cell) } }, num(value(cell), measure === "score" ? 3 : 2), mark && h("sup", { "aria-hidden": "true" }, mark)));
   };
   const at = (/** @type {any} */ y, /** @type {any} */ x) => cells.filter((/** @type {any} */ each) => each.settings[down] === y && each.settings[across] === x);
   return h(

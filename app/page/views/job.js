@@ -7,8 +7,10 @@ import { bytes, clock, count, duration, num } from "../format.js";
 import { ENDS, address, find, follow, get, put } from "../http.js";
 import { kindWords, progressWords, scoreName, share, title } from "../jobs.js";
 import { action, badge, facts, note, problemBox, progressBar, section, snippet, warningList } from "../parts.js";
-import { every, to } from "../state.js";
+import { every, pause, to } from "../state.js";
 import { runsOf } from "./runs.js";
+
+const PATIENCE = 0.8; // seconds
 
 /** @param {string} id */
 export async function jobView(id) {
@@ -75,6 +77,7 @@ export async function jobView(id) {
   const stopLooking = every(5, async () => {
     if (!ENDS.includes(job.status)) await refresh();
   });
+  if (runs) await Promise.race([runs.update(job), pause(PATIENCE)]); // then nothing jumps
   const element = h(
     "div",
     { class: "stack" },

@@ -28,25 +28,29 @@ export function runsOf(job, path) {
   const show = job.kind === "sweep" ? sweepMaps(path) : trials(path);
   let seen = "";
   let drawn = "";
+  /** @type {Promise<void>} */
+  let asked = Promise.resolve();
+  const look = async (/** @type {string} */ state) => {
+    try {
+      fill(body, show(await get(`${path}/${job.kind}`)));
+      fill(problem);
+      const figures = await find(`${path}/figures`, 404, 409);
+      const wanted = (figures?.figures ?? []).filter((/** @type {any} */ each) => !each.why_absent && each.name in QUESTIONS);
+      if (`${wanted.length} ${state}` === drawn) return;
+      drawn = `${wanted.length} ${state}`;
+      fill(pictures, wanted.map((/** @type {any} */ each) => section(QUESTIONS[each.name], figure(path, each, null))));
+    } catch (error) {
+      fill(problem, problemBox(error));
+    }
+  };
   return {
     element: h("div", { class: "stack" }, section(job.kind === "sweep" ? "Cell by cell" : "Trial by trial", problem, body), pictures),
-    /** @param {any} now */
-    async update(now) {
+    /** @param {any} now @returns {Promise<void>} */
+    update(now) {
       const state = `${now.status} ${now.progress.n_finished}`;
-      if (state === seen) return;
+      if (state !== seen) asked = look(state);
       seen = state;
-      try {
-        const answer = await get(`${path}/${job.kind}`);
-        fill(body, show(answer));
-        fill(problem);
-        const figures = await find(`${path}/figures`, 404, 409);
-        const wanted = (figures?.figures ?? []).filter((/** @type {any} */ each) => !each.why_absent && each.name in QUESTIONS);
-        if (now.progress.n_finished === null || `${wanted.length} ${state}` === drawn) return;
-        drawn = `${wanted.length} ${state}`;
-        fill(pictures, wanted.map((/** @type {any} */ each) => section(QUESTIONS[each.name], figure(path, each, null))));
-      } catch (error) {
-        fill(problem, problemBox(error));
-      }
+      return asked;
     },
   };
 }
