@@ -1,8 +1,10 @@
 """The OpenAPI document: each list of words is there once, under one name."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +53,12 @@ def test_named_enums_are_referred_to_and_no_reference_is_open() -> None:
     }
     assert used <= SCHEMAS.keys()
     assert openapi.ENUMS.keys() <= used
+
+
+def test_every_field_of_an_answer_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "understand.md").read_text()
+    told = {word for line in page.splitlines() for word in re.findall(r"`(\w+)`", line)}
+    assert {*openapi.ENUMS["PredictField"], "abstain"} <= told
 
 
 def test_an_unknown_code_of_a_failure_is_internal() -> None:
