@@ -1,6 +1,6 @@
 """Jobs: asking for a model, and what became of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from app.access import Caller, Reader, Writer, read_secret
 from app.api.bodies.common import Id, Page
 from app.api.bodies.datasets import parse_read_options
 from app.api.bodies.jobs import EventPage, JobCreate, JobCreateOnDataset, JobRead
+from app.api.creating import KeyHeader, Lock, create_once
 from app.api.deps import JobDep, JobId, ReadSessionDep, SettingsDep, get_or_404
 from app.api.paging import After, Before, Cursor, Limit, has_tag, link_next, read_page
 from app.api.responses import problems
@@ -32,20 +33,7 @@ from app.storage.tables import Dataset, Event, Job, TrainedModel
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-Lock = jobs.idempotency.Lock
-
 MAX_CONFIG_BYTES = 2**20
-
-KeyHeader = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[ -~]+$",
-        description="Any text that is new for each new request; kept for 24 hours.",
-    ),
-]
 
 
 @router.post(
@@ -141,7 +129,7 @@ def _create_from_file(
         return _create_job(body, dataset, settings, lock)
 
     # The options are a part of the body.
-    return _create_once(body, (upload.sha256,), caller, key, create)
+    return create_once(body, (upload.sha256,), caller, key, create)
 
 
 def _create_on_dataset(
@@ -155,7 +143,7 @@ def _create_on_dataset(
         return _create_job(body, dataset, settings, lock)
 
     data = (dataset.sha256, dataset.options_sha256)
-    return _create_once(body, data, caller, key, create)
+    return create_once(body, data, caller, key, create)
 
 
 def _parse(kind: type[jobs.JobSettings], content: bytes) -> Any:
@@ -163,40 +151,6 @@ def _parse(kind: type[jobs.JobSettings], content: bytes) -> Any:
         return kind.model_validate_json(content)
     except ValidationError as error:
         raise from_validation(error, kind.setting_names()) from None
-
-
-def _create_once(
-    body: jobs.JobSettings,
-    data: Sequence[str],
-    caller: Caller,
-    key: str | None,
-    create: Callable[[Lock | None], JobRead],
-) -> Response:
-    """Create the job, or give the answer that the same request got before.
-
-    Args:
-        data: what the file is known by, and how it is read.
-    """
-    if key is None:
-        return _accepted(create(None).model_dump(mode="json"))
-    config = body.model_dump(mode="json", exclude={"dataset_id"})
-    request = jobs.idempotency.fingerprint(config, *data)
-    with db.transaction() as session:
-        lock = jobs.idempotency.begin(session, caller.workspace_id, key, request)
-    if isinstance(lock, dict):  # it was answered before
-        return _accepted(lock, {"Idempotent-Replayed": "true"})
-    try:
-        with jobs.idempotency.renewed(lock):
-            return _accepted(create(lock).model_dump(mode="json"))
-    except BaseException:
-        with db.transaction() as session:
-            jobs.idempotency.abandon(session, lock)
-        raise
-
-
-def _accepted(job: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
-    location = {"Location": job["links"]["self"]}
-    return JSONResponse(job, 202, headers={**location, **(headers or {})})
 
 
 def _create_job(
