@@ -104,10 +104,11 @@ def _choose_queue(session: Session, settings: Settings) -> Queue:
 
 
 def _make_part(parent: Job, role: JobRole, number: int, **values: Any) -> Job:
+    """What is asked of its rows is in the parent's config, once."""
     return make_like(
         parent,
         role=role,
-        config=parent.config,
+        config={"model_id": parent.config["model_id"]},
         parent_id=parent.id,
         position=number,
         number=number,

@@ -2,8 +2,8 @@
 
 Revision: 0008, after 0007.
 
-Only additions: a process of the version before goes on working, and shows no
-prediction job.
+A process of the version before goes on working until there is a prediction job: it
+does not know the roles of these. Replace workers and APIs before one is made.
 """
 
 import sqlalchemy as sa
