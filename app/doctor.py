@@ -24,6 +24,7 @@ from app.storage.tables import (
     Event,
     Job,
     ModelAlias,
+    PredictionFault,
     Report,
     TrainedModel,
 )
@@ -269,7 +270,7 @@ def _models(session: Session) -> Iterator[str]:
 
 def _workspaces(session: Session) -> Iterator[str]:
     """What belongs to a job is in its workspace, and the job is there."""
-    about: Sequence[type[Base]] = (Event, Attempt, Report)
+    about: Sequence[type[Base]] = (Event, Attempt, Report, PredictionFault)
     for table in about:
         own: Any = table
         rows = session.scalars(

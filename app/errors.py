@@ -151,6 +151,24 @@ class NoReport(Conflict):
     code = "no_report"
 
 
+class ResultNotReady(Conflict):
+    """The job has no result yet, or ended without one."""
+
+    code = "result_not_ready"
+
+
+class ResultGone(AppError):
+    """The result was kept as long as it is kept, and is gone; predict again."""
+
+    status, code = 410, "result_gone"
+
+
+class RangeNotSatisfiable(AppError):
+    """The range lies beyond the end of the file; `Content-Range` has its size."""
+
+    status, code = 416, "range_not_satisfiable"
+
+
 class RequestInProgress(Conflict):
     """The first request with this Idempotency-Key is under way; ask again later."""
 

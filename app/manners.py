@@ -179,6 +179,7 @@ def _is_worth(start: Message, body: bytes, more: bool) -> bool:
         and kind.startswith(PACKED)
         and not kind.startswith("text/event-stream")
         and b"content-encoding" not in headers
+        and b"accept-ranges" not in headers  # they are of the answer as it is
         and start["status"] not in (204, 304)
     )
 

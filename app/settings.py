@@ -134,6 +134,11 @@ class Settings(BaseSettings):
     monitor_answers: int = Field(default=100_000, ge=0)
     """Answers of a model that wait for outcomes, if their rows have ids; 0: none."""
 
+    prediction_chunk_rows: int = Field(default=100_000, gt=0, le=10_000_000)
+    """About how many rows of a prediction job a worker takes at a time."""
+    prediction_kept_days: float = Field(default=7.0, gt=0, le=36_500)
+    """How long the result of a prediction job is kept."""
+
     max_queued_jobs: int = Field(default=20_000, gt=0)
     """Jobs of a workspace that wait at a time, the runs of sweeps and tune jobs
     included; others get a 429."""

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import sqrt
 from typing import Any
 
@@ -49,6 +49,26 @@ class Notes:
             self.n_novel += novelty.item() >= NOVEL
         else:
             self.n_novel += int((novelty >= NOVEL).sum())
+
+    def add(self, other: "Notes") -> None:
+        """What was noticed about other rows of the same table."""
+        self.absent, self.extra, self.rare = other.absent, other.extra, other.rare
+        self.n_rows += other.n_rows
+        self.n_novel += other.n_novel
+        for name, count in other.n_unseen.items():
+            self.see(name, other.unseen[name], count)
+        for name, count in other.n_beyond.items():
+            self.see_beyond(name, count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        unseen = {name: sorted(texts) for name, texts in self.unseen.items()}
+        return {**asdict(self), "unseen": unseen, "rare": [*self.rare]}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Notes":
+        unseen = {name: {*texts} for name, texts in state["unseen"].items()}
+        return cls(**{**state, "unseen": unseen})
 
     def _how(self, name: str) -> str:
         if name in self.rare:

@@ -16,7 +16,7 @@ CHANGES = (
     (r"\bAsyncGenerator\[(.*?), None\]", r"Generator[\1, None, None]"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit)__", r"__\1__"),
-    (r"\ba(close|closing|read|iter_lines)\b", r"\1"),
+    (r"\ba(close|closing|read|iter_lines|iter_bytes)\b", r"\1"),
     (r"\basyncio\b", "time"),
 )
 

@@ -34,10 +34,12 @@ WITHOUT_TORCH = [
     "app.main",
     "app.cli",
     "worker.tasks",
+    "worker.predict",
     "worker.train",  # until it is given something to train
 ]
 
 OURS_IN_WORKER = {
+    "answering",
     "lifeline",
     "settings",
     "observe",

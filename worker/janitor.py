@@ -17,6 +17,7 @@ def run(settings: Settings) -> None:
     dead_after = max(DEAD_SECONDS, 20 * settings.reaper_seconds)
     with db.transaction() as session:
         n_dead = jobs.forget_dead_workers(session, silent_for=dead_after)
+    jobs.drop_answers(kept_seconds=settings.checkpoint_kept_seconds)
     try:
         n_orphans = orphans.remove_orphans()
     except blobs.StoreAway as error:  # the rest is for the next time

@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 
 from lometab.config import BaselineName
 
-Role = Literal["train", "cell", "trial", "repeat", "refit"]
+Role = Literal["train", "cell", "trial", "repeat", "refit", "chunk", "assemble"]
 """A job of its own; a cell of a sweep; a trial of a search, one of its finalists with
-another seed, and the training of its winner."""
+another seed, and the training of its winner; some rows of a prediction, and all of its
+chunks as one file."""
 Order = Literal["stop", "leave"]
 """`stop`: keep the best epoch so far. `leave`: write a checkpoint and end."""
 
@@ -24,6 +25,13 @@ BASE = "base.onnx"
 """The model whose members are chosen among."""
 REPORTS = "reports.json"
 OUTCOME = "outcome.json"
+ROWS = "rows.parquet"
+"""What a chunk has to answer."""
+ANSWERS = "answers"
+"""What a chunk, or all of them, came to."""
+FAULTS = "faults.json"
+PARTS = "parts"
+"""Answers of chunks, each by its number."""
 WEIGHTS = "weights"
 NETWORKS = "networks"
 
@@ -68,6 +76,8 @@ class Spec:
     """Of the file as it was uploaded."""
     reading: Mapping[str, Any] = field(default_factory=dict)
     """How that file was read."""
+    prediction: Mapping[str, Any] | None = None
+    """Of a chunk: what is asked of its rows; of what assembles chunks, their format."""
     warnings: tuple[str, ...] = ()
     """What was decided about the job, for its report and its model."""
     device: Literal["cpu", "cuda"]
@@ -118,6 +128,13 @@ class Examined:
 
 
 @dataclass(frozen=True)
+class RowsDone:
+    """So many rows are answered, or their answers written."""
+
+    n_rows: int
+
+
+@dataclass(frozen=True)
 class CheckpointWritten:
     folder: str
     """Its name in the child's folder."""
@@ -152,6 +169,7 @@ Message = (
     PhaseBegun
     | EpochDone
     | Examined
+    | RowsDone
     | CheckpointWritten
     | Resumed
     | CheckpointUnusable

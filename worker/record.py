@@ -17,10 +17,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app import jobs
 from app.settings import Settings
 from app.storage import blobs, db
-from app.storage.enums import JobKind
+from app.storage.enums import JobKind, JobRole
 from app.storage.tables import Dataset, Job
 from lometab.evaluation import Outcome
 from lometab.space import CATBOOST
+from lometab.table import ParquetTable
 from worker.messages import Role, Spec
 
 if TYPE_CHECKING:
@@ -75,6 +76,40 @@ def make_spec(job: Job, dataset: Dataset, settings: Settings) -> Spec:
     )
 
 
+def make_prediction_spec(
+    job: Job, parent: Job, dataset: Dataset, settings: Settings
+) -> Spec:
+    """The same of a part of a prediction."""
+    config = parent.config
+    number, n_chunks = job.number or 0, parent.progress["n_runs"]
+    return Spec(
+        job_id=job.id,
+        attempt=job.attempt,
+        role=cast(Role, job.role.value),
+        hyperparameters={},
+        schema={},
+        split={},
+        base_sha256=config["onnx_sha256"] if job.role == JobRole.CHUNK else None,
+        prediction={
+            "model_id": config["model_id"],
+            "output": config["output"],
+            "on_error": config["on_error"],
+            "id_column": config["id_column"],
+            "options": config["options"],
+            "formats": config["formats"],
+            "is_first": number == 0,
+            "is_last": number == n_chunks - 1,
+            "max_faults": jobs.MAX_FAULTS,
+            **(job.settings or {"first_row": 0, "n_rows": parent.progress["n_rows"]}),
+        },
+        dataset_sha256=dataset.sha256,
+        device="cpu",
+        threads=jobs.find_training_threads(settings),
+        checkpoint_seconds=settings.checkpoint_seconds,
+        supervisor=os.getpid(),
+    )
+
+
 def claim(settings: Settings, owner: str, job_id: str | None) -> Job | None:
     """The named job if it is queued, else the next one that is, if any."""
     with db.transaction() as session:
@@ -106,6 +141,11 @@ def update_study(parent_id: str) -> None:
         raise StudyAway(str(error)) from error
 
 
+def drop_answers(settings: Settings) -> None:
+    """Of chunks whose job has its result."""
+    jobs.drop_answers(kept_seconds=settings.checkpoint_kept_seconds)
+
+
 def forget_worker(worker_id: str) -> None:
     with db.transaction() as session:
         jobs.forget_worker(session, worker_id)
@@ -131,6 +171,36 @@ class Record:
         with path.open("wb") as file:
             for chunk in blobs.chunks(dataset.workspace_id, dataset.table_sha256):
                 file.write(chunk)
+
+    def read_parent(self) -> Job:
+        assert self.job.parent_id is not None
+        with db.reading() as session:
+            return session.get_one(Job, self.job.parent_id)
+
+    def write_rows(self, dataset: Dataset, parent: Job, path: Path) -> None:
+        """Those of a chunk, of the columns that its model takes."""
+        assert self.job.settings is not None
+        schema = self.job.schema
+        names = {*schema["numeric"], *schema["categorical"], *schema["datetime"]}
+        names.add(parent.config["id_column"])
+        file = blobs.BlobFile(dataset.workspace_id, dataset.table_sha256)
+        first, n_rows = (self.job.settings[each] for each in ("first_row", "n_rows"))
+        ParquetTable(file).copy_rows(first, n_rows, names, path)
+
+    def list_answers(self) -> list[str]:
+        with db.reading() as session:
+            return jobs.list_answers(session, self.job)
+
+    def append_blob(self, sha256: str, path: Path) -> None:
+        """At the end of the file; all of it, or an error."""
+        with path.open("ab") as file:
+            start = file.tell()
+            try:
+                for chunk in blobs.chunks(self.job.workspace_id, sha256):
+                    file.write(chunk)
+            except BaseException:
+                file.truncate(start)
+                raise
 
     def write_base(self, sha256: str, path: Path) -> bool:
         """The file of the model whose members are chosen among; False if it is gone."""
@@ -268,6 +338,26 @@ class Record:
             if is_done and sha256 is not None:
                 jobs.drop_weights(session, self.job)
         return is_done
+
+    def finish_part(
+        self,
+        answers: Path,
+        outcome: Mapping[str, Any],
+        faults: Sequence[jobs.Fault],
+        progress: Mapping[str, Any],
+    ) -> bool:
+        """Keep the answers of a chunk, or of all of them."""
+        with answers.open("rb") as file:
+            sha256 = blobs.store(self.job.workspace_id, file)
+        with db.transaction() as session:
+            return jobs.finish_part(
+                session,
+                self.job,
+                outcome={**outcome, "sha256": sha256, "size": answers.stat().st_size},
+                progress=progress,
+                sha256=sha256,
+                faults=faults,
+            )
 
     def _is_worth_keeping(self, outcome: Mapping[str, Any]) -> bool:
         with db.reading() as session:

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DataError
 from app import jobs
 from app.settings import Settings
 from app.storage import blobs
+from app.storage.enums import ANSWERS as ANSWERS_ROLES
 from app.storage.enums import JobRole
 from app.storage.tables import Dataset, Job
 from worker import messages
@@ -27,19 +28,24 @@ from worker.faults import MachineFault, describe, is_machine_fault
 from worker.health import Health, find_fault
 from worker.identity import stopping
 from worker.messages import (
+    ANSWERS,
     BASE,
     CHECKPOINT,
     DATA,
+    FAULTS,
     NETWORKS,
     ONNX,
     OUTCOME,
+    PARTS,
     REPORTS,
+    ROWS,
     WEIGHTS,
     Spec,
 )
 from worker.record import (
     DATABASE_AWAY,
     Record,
+    make_prediction_spec,
     make_spec,
 )
 
@@ -126,12 +132,19 @@ class Attempt:
             if self.trial is None:
                 return  # the job is not ours any more
             self.deadline = self._patiently(self.record.read_deadline)
-        spec = make_spec(self.job, dataset, self.settings)
+        if self.job.role in ANSWERS_ROLES:
+            parent = self._patiently(self.record.read_parent)
+            spec = make_prediction_spec(self.job, parent, dataset, self.settings)
+            prepare = partial(self._prepare_part, dataset=dataset, parent=parent)
+        else:
+            spec = make_spec(self.job, dataset, self.settings)
+            prepare = partial(self._prepare, dataset=dataset)
         reused_for = None if spec.makes_model else self.job.parent_id
         child = self.children.take(reused_for)
         is_kept = False
         try:
-            self._prepare(child, dataset, spec)
+            if not prepare(child=child, spec=spec):
+                return
             n_killed = _count_oom_kills()
             exit_code = self._supervise(child, spec)
             is_oom = exit_code == -signal.SIGKILL and _count_oom_kills() > n_killed
@@ -157,7 +170,39 @@ class Attempt:
                 log.warning("%s: to be read again: %s", self.job.id, error)
                 stopping.wait(RETRY_SECONDS)
 
-    def _prepare(self, child: Child, dataset: Dataset, spec: Spec) -> None:
+    def _prepare_part(
+        self, child: Child, spec: Spec, dataset: Dataset, parent: Job
+    ) -> bool:
+        """Put the rows of a chunk and its model, or the answers of all chunks, into the
+        child's folder; False if that is the end."""
+        if spec.base_sha256 is None:
+            return self._collect(child.folder, spec)
+        base, rows = child.folder / BASE, child.folder / ROWS
+        if not base.exists():
+            write = partial(self.record.write_base, spec.base_sha256, base)
+            if not self._patiently(write):
+                self._fail("model_deleted", "the model was deleted meanwhile")
+                return False
+        write_rows = partial(self.record.write_rows, dataset, parent, rows)
+        self._patiently(write_rows)
+        return True
+
+    def _collect(self, folder: Path, spec: Spec) -> bool:
+        """CSV and Arrow are whole when they are end to end; of Parquet, the parts."""
+        assert spec.prediction is not None
+        is_parquet = spec.prediction["output"] == "parquet"
+        (folder / PARTS).mkdir()
+        for i, sha256 in enumerate(self._patiently(self.record.list_answers)):
+            if self.is_lost.is_set() or stopping.is_set():
+                break  # whoever follows the child sees to it
+            path = folder / PARTS / f"{i:08}" if is_parquet else folder / ANSWERS
+            self._patiently(partial(self.record.append_blob, sha256, path))
+        return True
+
+    def _fail(self, code: str, detail: str) -> None:
+        self._settle(lambda: self.record.fail({"code": code, "detail": detail}))
+
+    def _prepare(self, child: Child, dataset: Dataset, spec: Spec) -> bool:
         """Put the table and the checkpoint into the child's folder."""
         table = child.folder / DATA
         if not table.exists():
@@ -174,6 +219,7 @@ class Attempt:
         except (blobs.BlobDamaged, tarfile.TarError) as error:
             shutil.rmtree(child.folder / CHECKPOINT, ignore_errors=True)
             self._drop_checkpoint(str(error))
+        return True
 
     # The child process
 
@@ -213,6 +259,9 @@ class Attempt:
                 self._prune(child)
             case messages.Examined(done, total):
                 self.progress = {**self.progress, "examined": round(done / total, 3)}
+                self._is_changed = True
+            case messages.RowsDone(n_rows):
+                self.progress = {**self.progress, "rows_done": n_rows}
                 self._is_changed = True
             case messages.Resumed(epoch):
                 self._events.append(("resumed", {"epoch": epoch}))
@@ -311,6 +360,10 @@ class Attempt:
     def _out_of_memory(self, evidence: str) -> messages.Failed:
         expected = self.job.estimate.get("memory_bytes")
         guess = f" ({expected >> 20} MiB were expected)" if expected else ""
+        if self.job.role in ANSWERS_ROLES:
+            return messages.Failed(
+                "out_of_memory", f"prediction ran out of memory: {evidence}"
+            )
         return messages.Failed(
             "out_of_memory",
             f"training ran out of memory: {evidence}{guess}; try a smaller k, d_block "
@@ -346,6 +399,11 @@ class Attempt:
             self._settle(lambda: self.record.finish(onnx, reports, self.progress))
             return
         outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+        if spec.prediction is not None:
+            text = (folder / FAULTS).read_text(encoding="utf-8")
+            found = (folder / ANSWERS, outcome, json.loads(text))
+            self._settle(lambda: self.record.finish_part(*found, self.progress))
+            return
         outcome["is_pruned"] = self._is_pruned
         has_weights = (folder / WEIGHTS).exists()  # CatBoost has none
         weights = (lambda: _pack(folder / WEIGHTS)) if has_weights else None

@@ -85,6 +85,9 @@ def _update_parent(job: Job) -> None:
     if job.role == JobRole.TRIAL:
         with _unless_away(job.parent_id):
             record.update_study(job.parent_id)
+    if job.role == JobRole.ASSEMBLE:
+        with _unless_away(job.parent_id):
+            record.drop_answers(get_settings())
 
 
 @contextmanager

@@ -89,6 +89,14 @@ def work(
     from lometab.errors import TrainingCancelled
 
     try:
+        if spec.prediction is not None:
+            from worker.predict import Prediction
+
+            prediction = Prediction(folder)
+            while True:
+                prediction.run(spec, send, orders)
+                send(Done())
+                spec, orders = inbox.get()
         if spec.base_sha256 is not None:
             from worker.prune import run as prune
 

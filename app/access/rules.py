@@ -44,6 +44,12 @@ RULES = (
     Rule(("POST",), re.compile("/jobs/[^/]+/(retry|promote)"), stores=True),
     Rule(("POST",), re.compile("/models/[^/]+/prune"), stores=True),
     Rule(
+        ("POST",),
+        re.compile("/models/[^/]+/predictions"),
+        limit=lambda s: s.max_upload_bytes,
+        stores=True,
+    ),
+    Rule(
         _READS,
         re.compile("/healthz|/readyz|/ping|/v2|/v2/health/(live|ready)"),
         needs_caller=False,

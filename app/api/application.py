@@ -17,6 +17,7 @@ from app.api import (
     neighbours,
     plans,
     predict,
+    predictions,
     reports,
     session,
     sweeps,
@@ -45,6 +46,7 @@ def make_api(lifespan: Any) -> FastAPI:
     )
     routers = (
         *(predict, datasets, plans, jobs, reports, figures, sweeps, cards, models),
+        predictions,
         *(monitor, workers, session, limits, audit, health, neighbours),
     )
     for room in routers:

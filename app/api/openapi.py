@@ -8,13 +8,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from app.access import Rule, find_rule
+from app.answering import Output
 from app.api import examples
 from app.api.bodies.common import Problem
 from app.api.bodies.jobs import JobCreate, JobCreateOnDataset
 from app.api.bodies.predict import PredictMatrix, PredictRows
+from app.api.bodies.predictions import PredictionCreate, PredictionOnDataset
 from app.api.docstrings import add_docstrings
 from app.api.responses import problems
 from app.observe import HEADER
+from app.predictions import OnError
 from app.serving import HEAD, PredictField
 from app.settings import get_settings
 from lometab.config import BaselineName, Preset, Task, TrainConfig
@@ -35,6 +38,7 @@ TAGS = [
     {"name": "jobs", "description": "Training a model, and the reports on it."},
     {"name": "sweeps", "description": "Many settings side by side, or searched."},
     {"name": "models", "description": "What jobs made: files, names, predictions."},
+    {"name": "predictions", "description": "Tables of any size, as a job."},
     {"name": "neighbours", "description": "Predict by other people's protocols."},
     {"name": "access", "description": "Limits, and who changed what."},
     {"name": "health", "description": "Whether the service lives and can work."},
@@ -106,6 +110,9 @@ _PROGRESS = {
     "seed": None,
     "n_finished": None,
     "n_runs": None,
+    "n_rows": None,
+    "rows_done": None,
+    "n_faults": None,
     "examined": None,
 }
 _JOB = {
@@ -129,6 +136,7 @@ _JOB = {
     "promoted_from": None,
     "made_of": None,
     "outcome": None,
+    "result": None,
     "dataset_id": "ds_0123456789ab",
     "model_id": None,
     "config": {"kind": "train", "target": "quality", "task": "regression"},
@@ -173,6 +181,31 @@ _SUMMARY = {
         "figures": "/jobs/job_0123456789ab/figures",
     },
 }
+_PREDICTION = {
+    **_JOB,
+    "kind": "predict",
+    "role": "predict",
+    "status": "queued",
+    "phase": None,
+    "attempt": 0,
+    "started_at": None,
+    "model_id": "mdl_0123456789ab",
+    "estimate": None,
+    "config": {"kind": "predict", "output": "parquet", "on_error": "fail"},
+    "progress": {
+        **dict.fromkeys(_PROGRESS),
+        "n_runs": 100,
+        "n_finished": 0,
+        "n_rows": 10_000_000,
+        "rows_done": 0,
+        "n_faults": 0,
+    },
+    "links": {
+        "self": "/jobs/job_0123456789ab",
+        "result": "/jobs/job_0123456789ab/result",
+        "faults": "/jobs/job_0123456789ab/faults",
+    },
+}
 EXAMPLES: dict[str, Any] = {
     "create_dataset": _DATASET,
     "list_datasets": {"data": [_DATASET_SUMMARY], "next_cursor": None},
@@ -208,6 +241,17 @@ EXAMPLES: dict[str, Any] = {
     "read_tune": examples.TUNE,
     "promote": {**_JOB, "status": "queued", "phase": None},
     "prune": {**_JOB, "status": "queued", "phase": None},
+    "create_prediction": _PREDICTION,
+    "list_faults": {
+        "data": [
+            {
+                "row": 71,
+                "column": "pH",
+                "detail": "column 'pH' holds 'sour' in row 71, which is no number",
+            }
+        ],
+        "next_after": None,
+    },
     "read_monitor": examples.MONITOR,
     "write_outcomes": {"matched": 1, "unknown": 0},
     "read_ranks": examples.RANKS,
@@ -329,6 +373,7 @@ _FILE = "alcohol,pH,quality\n9.4,3.51,5\n9.8,3.2,6\n"
 UPLOADS: dict[str, Any] = {
     "create_dataset": {"file": _FILE},
     "create_job": {"file": _FILE, "config": {"target": "quality", "preset": "fast"}},
+    "create_prediction": {"file": _FILE, "config": {"output": "parquet"}},
 }
 """Parts of a multipart request, by the id of the operation."""
 
@@ -382,6 +427,8 @@ HEADERS: dict[str, dict[str, Any]] = {
     "read_figure": {"ETag": _ETAG},
     "read_card": {"ETag": _ETAG},
     "read_onnx": {"ETag": _ETAG},
+    "create_prediction": {"Location": _LOCATION},
+    "read_result": {"ETag": _ETAG},
     "predict": {"Server-Timing": _TIMING, HEAD: _HEAD},
 }
 """Headers of a good answer, beside the request id."""
@@ -413,6 +460,12 @@ LINKS: dict[str, dict[str, Any]] = {
         "promote": _to("promote", "job_id", "id", "Make a model of one of its runs."),
         "delete": _to("delete_job", "job_id", "id", "Delete it, once it has ended."),
     },
+    "create_prediction": {
+        "job": _to("read_job", "job_id", "id", "The job as it is now."),
+        "result": _to("read_result", "job_id", "id", "Once it succeeded."),
+        "faults": _to("list_faults", "job_id", "id", "Rows without an answer."),
+        "cancel": _to("cancel_job", "job_id", "id", "End it and keep nothing."),
+    },
     "read_job": {
         "model": _to("read_model", "model_id", "model_id", "What the job made."),
     },
@@ -442,6 +495,8 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Metric": get_args(Metric),
     "MissingColumns": get_args(MissingColumns),
     "NumberFormat": get_args(NumberFormat),
+    "OnError": get_args(OnError),
+    "Output": get_args(Output),
     "PredictField": get_args(PredictField),
     "Preset": get_args(Preset),
     "Quote": get_args(Quote),
@@ -449,6 +504,7 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "ReportFormat": ("json", "csv"),
     "SquaredLoss": ("squared error", "brier"),
     "Task": get_args(Task),
+    "TrainingKind": ("train", "sweep", "tune"),
     "TaskOrAuto": ("auto", *get_args(Task)),
     "Theme": get_args(Theme),
 }
@@ -460,6 +516,8 @@ _BODIES: tuple[type[BaseModel], ...] = (
     JobCreateOnDataset,
     PredictMatrix,
     PredictRows,
+    PredictionCreate,
+    PredictionOnDataset,
     Problem,
 )
 

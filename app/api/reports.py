@@ -94,7 +94,7 @@ def _find_report(job: Job, kind: str, session: Session) -> dict[str, Any]:
         return report.body if "summary" in report.body else {**_OLD, **report.body}
     if job.kind in PARENTS or job.is_measured:
         raise NoReport(
-            "the runs of a sweep or tune job have an `outcome` and no reports; a model "
+            "predictions and the runs of a sweep or tune job have no reports; a model "
             "has them, such as that of a run that is promoted",
             job_status=job.status,
         )

@@ -18,6 +18,8 @@ from lometab.client import Client
 from lometab.errors import DataError
 
 CHUNK_ROWS = 5000
+LARGE_BYTES = 64 * 2**20
+"""A file from which on a service answers by a job."""
 Columns = dict[str, list[Any]]
 
 
@@ -35,8 +37,20 @@ def predict(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The rows.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="out.csv or out.parquet; else printed."),
+        typer.Option(
+            "--output", "-o", help="out.csv, out.parquet or, by a job, out.arrow."
+        ),
     ] = None,
+    job: Annotated[
+        bool | None,
+        typer.Option(
+            help="By a job of the service's workers, for tables of any size; else if "
+            "the file is large and --output is given."
+        ),
+    ] = None,
+    skip: Annotated[
+        bool, typer.Option(help="By a job: rows that cannot be read have no answer.")
+    ] = False,
     members: Annotated[bool, typer.Option(help="Also what each member says.")] = False,
     coverage: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of intervals and sets.")
@@ -65,8 +79,24 @@ def predict(
         answers = _answer_by_file(Path(model), file, options)
         _write(answers, output, as_json)
         return
+    if output is not None and job is None and not as_json:
+        job = file.stat().st_size >= LARGE_BYTES
+    if job and output is None:
+        raise DataError("answers of a job go to a file: set --output")
     with open_client(url, key, data_dir) as client:
+        if job and output is not None:
+            on_error = "skip" if skip else "fail"
+            _answer_by_job(client, model, file, output, on_error=on_error, **options)
+            return
         _write(_answer_by_service(client, model, file, options), output, as_json)
+
+
+def _answer_by_job(
+    client: Client, model: str, file: Path, output: Path, **options: Any
+) -> None:
+    found = client.models[model]
+    found.predict_file(file, output, progress=sys.stderr.isatty(), **options)
+    _warn(found.warnings, set())
 
 
 def _answer_by_service(

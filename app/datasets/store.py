@@ -14,22 +14,29 @@ from app.datasets.uploads import Upload
 from app.settings import Settings
 from app.storage import blobs, db
 from app.storage.tables import Dataset, new_id
-from lometab.table import ParquetTable, ReadOptions, Verdict, examine_file
+from lometab.table import Expected, ParquetTable, ReadOptions, Verdict, examine_file
 
 
 def ingest(
-    upload: Upload, workspace_id: str, options: ReadOptions, settings: Settings
+    upload: Upload,
+    workspace_id: str,
+    options: ReadOptions,
+    settings: Settings,
+    expected: Expected | None = None,
 ) -> Dataset:
     """Read the file, keep its table, and find or add its row.
 
     The same bytes read the same way are one dataset. Nothing is kept of a file that
     cannot be read.
+
+    Args:
+        expected: what is known of a file to predict.
     """
     assert upload.path is not None
     key = {
         "workspace_id": workspace_id,
         "sha256": upload.sha256,
-        "options_sha256": _digest(options),
+        "options_sha256": _digest(options, expected),
     }
     if (dataset := _find(key)) is not None:
         if blobs.is_intact(workspace_id, dataset.table_sha256):
@@ -43,6 +50,7 @@ def ingest(
         max_bytes=settings.max_table_bytes,
         max_columns=settings.max_columns,
         max_rows=settings.max_rows,
+        expected=expected,
     )
     values = {
         "filename": upload.filename,
@@ -65,8 +73,14 @@ def ingest(
             return found
 
 
-def _digest(options: ReadOptions) -> str:
+def _digest(options: ReadOptions, expected: Expected | None) -> str:
     state = asdict(options)
+    if expected is not None:
+        dialect = expected.dialect
+        state["expected"] = [
+            sorted(expected.columns),
+            None if dialect is None else dialect.to_dict(),
+        ]
     if options.sheet is None:  # datasets of before had no such option
         del state["sheet"]
     text = json.dumps(state, sort_keys=True)

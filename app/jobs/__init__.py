@@ -48,6 +48,15 @@ if TYPE_CHECKING:
     from app.jobs.parents import reconcile as reconcile
     from app.jobs.planning import count_runs as count_runs
     from app.jobs.planning import read_cells as read_cells
+    from app.jobs.predictions import MAX_FAULTS as MAX_FAULTS
+    from app.jobs.predictions import Fault as Fault
+    from app.jobs.predictions import PredictionPlan as PredictionPlan
+    from app.jobs.predictions import create_prediction as create_prediction
+    from app.jobs.predictions import delete_result as delete_result
+    from app.jobs.predictions import drop_answers as drop_answers
+    from app.jobs.predictions import find_result as find_result
+    from app.jobs.predictions import finish_part as finish_part
+    from app.jobs.predictions import list_answers as list_answers
     from app.jobs.promote import promote_run as promote_run
     from app.jobs.promote import prune_model as prune_model
     from app.jobs.queue import get_celery as get_celery
@@ -109,6 +118,17 @@ _NAMES = {
     "pace": ("MAX_SECONDS", "describe_seconds"),
     "parents": ("begin_parent", "follow", "list_open", "reconcile"),
     "planning": ("count_runs", "read_cells"),
+    "predictions": (
+        "Fault",
+        "MAX_FAULTS",
+        "PredictionPlan",
+        "create_prediction",
+        "delete_result",
+        "drop_answers",
+        "find_result",
+        "finish_part",
+        "list_answers",
+    ),
     "promote": ("promote_run", "prune_model"),
     "queue": ("get_celery", "notify"),
     "states": (

@@ -11,7 +11,14 @@ from app.jobs.workers import check_room
 from app.settings import get_settings
 from app.storage import blobs
 from app.storage.enums import FINISHED, PARENTS
-from app.storage.tables import Attempt, Event, Job, Report, TrainedModel
+from app.storage.tables import (
+    Attempt,
+    Event,
+    Job,
+    PredictionFault,
+    Report,
+    TrainedModel,
+)
 
 
 def cancel(session: Session, job: Job) -> bool:
@@ -101,7 +108,7 @@ def _delete(session: Session, which: Sequence[sa.ColumnElement[bool]]) -> None:
         .order_by(Job.checkpoint_sha256)
     ).all()
     ids = sa.select(Job.id).where(*which).scalar_subquery()
-    for table in (Report, Attempt, Event):
+    for table in (Report, Attempt, Event, PredictionFault):
         session.execute(sa.delete(table).where(table.job_id.in_(ids)))
     session.execute(sa.delete(Job).where(*which))
     for workspace_id, sha256 in rows:

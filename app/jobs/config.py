@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic import Tag as Form
 
 from app.jobs import budget
-from app.storage.enums import PARENTS, JobKind
+from app.storage.enums import SEARCHES, JobKind
 from lometab.config import ALIASES, PRESETS, BaselineName, Preset, TrainConfig
 from lometab.space import (
     BUDGET_SPACE,
@@ -177,7 +177,7 @@ class JobSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    kind: JobKind = Field(
+    kind: Literal[JobKind.TRAIN, JobKind.SWEEP, JobKind.TUNE] = Field(
         default=JobKind.TRAIN,
         description="train: one model. sweep: many settings side by side. tune: a "
         "search for the best ones, and a model with them.",
@@ -302,13 +302,13 @@ class JobSettings(BaseModel):
         """Settings of a kind go with that kind, and are sound."""
         if self.time_budget_seconds is not None:
             self._take_budget(self.time_budget_seconds)
-        for kind in PARENTS:
+        for kind in SEARCHES:
             if getattr(self, kind) is not None and self.kind != kind:
                 raise ValueError(f"`{kind}` goes with kind '{kind}', not '{self.kind}'")
         if self.kind != JobKind.TRAIN and self.n_seeds != 1:
             raise ValueError(f"set `seeds` in `{self.kind}` in place of `n_seeds`")
         if self.split.calibration is None:
-            is_searched = self.kind in PARENTS and self.split.kind != "column"
+            is_searched = self.kind in SEARCHES and self.split.kind != "column"
             share = OWN_PART if is_searched else 0.0
             self.split = replace(self.split, calibration=share)
         if self.kind == JobKind.TUNE:

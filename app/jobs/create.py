@@ -23,7 +23,7 @@ from app.jobs.workers import (
     find_training_bytes,
 )
 from app.settings import Settings
-from app.storage.enums import PARENTS, JobKind, JobRole, Queue
+from app.storage.enums import PARENTS, SEARCHES, JobKind, JobRole, Queue
 from app.storage.tables import Dataset, Job
 from lometab.cost import cost_of
 from lometab.errors import DataError, suggest
@@ -307,7 +307,7 @@ def _choose_queue(session: Session, device: str, settings: Settings) -> Queue:
 def _resolve(body: JobSettings, schema: Schema) -> dict[str, Any]:
     """The config with every preset and guess spelled out."""
     apart = {"dataset_id", "read_options", "name", "tags"}
-    apart |= {kind.value for kind in PARENTS} - {body.kind}
+    apart |= {kind.value for kind in SEARCHES} - {body.kind}
     config = body.model_dump(mode="json", exclude=apart)
     if body.tune is not None:
         # Spelled out: another version may have another space as its default.

@@ -14,13 +14,14 @@ def make_job(*, role: JobRole, config: Mapping[str, Any], **values: Any) -> Job:
         values: further columns; see `Job`.
     """
     parents = {JobRole(kind): kind for kind in PARENTS}
-    max_epochs = config["hyperparameters"]["max_epochs"]
+    if "progress" not in values:
+        max_epochs = config["hyperparameters"]["max_epochs"]
+        values["progress"] = {"epoch": 0, "max_epochs": max_epochs}
     return Job(
         id=new_id("job"),
         kind=parents.get(role, JobKind.TRAIN),
         role=role,
         config=dict(config),
-        progress={"epoch": 0, "max_epochs": max_epochs},
         **values,
     )
 

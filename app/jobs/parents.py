@@ -1,6 +1,7 @@
-"""Jobs that are run by their children: sweeps by their cells, tune jobs by trials.
+"""Jobs that are run by their children: sweeps by their cells, tune jobs by trials,
+predictions by their chunks.
 
-The children are ordinary train jobs that workers claim. A parent is held by no worker:
+The children are ordinary jobs that workers claim. A parent is held by no worker:
 it begins with its first child, follows them, and ends with the last one. Nobody has to
 be there for that: every worker tells the parent when a child of it has ended, and the
 reaper brings every parent in line, whatever was missed.
@@ -15,7 +16,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.jobs import states, tune
+from app.errors import WrongJobKind
+from app.jobs import predictions, states, tune
 from app.jobs.budget import find_deadline
 from app.jobs.moves import NewEvent, move_all, write
 from app.storage import db
@@ -46,7 +48,9 @@ def add(session: Session, parent: Job, children: Sequence[Job]) -> None:
 def begin_parent(session: Session, parent_id: str) -> None:
     """A child has been claimed: the first one begins the parent."""
     first_phase = sa.case(
-        (Job.kind == JobKind.TUNE, JobPhase.SEARCHING.value), else_=None
+        (Job.kind == JobKind.TUNE, JobPhase.SEARCHING.value),
+        (Job.kind == JobKind.PREDICT, JobPhase.PREDICTING.value),
+        else_=None,
     )
     move_all(
         session,
@@ -125,11 +129,13 @@ def _count(session: Session, parent_id: str) -> dict[tuple[JobStatus, JobRole], 
 def _settle(session: Session, parent: Job) -> list[Job]:
     """Report the children that have ended, and end the parent after the last one.
 
-    A tune job first repeats its best trials and trains its winner: those jobs are
-    returned.
+    A tune job first repeats its best trials and trains its winner, and a prediction is
+    assembled: those jobs are returned.
     """
     statuses = {status for status, _ in _count(session, parent.id)}
     _report_ends(session, parent)  # those of all that were counted
+    if parent.kind == JobKind.PREDICT:
+        return _settle_prediction(session, parent, statuses)
     if statuses - set(FINISHED):
         return []
     has_succeeded = JobStatus.SUCCEEDED in statuses
@@ -146,6 +152,16 @@ def _settle(session: Session, parent: Job) -> list[Job]:
     return []
 
 
+def _settle_prediction(
+    session: Session, parent: Job, statuses: set[JobStatus]
+) -> list[Job]:
+    made, has_succeeded = predictions.settle(session, parent, statuses)
+    if has_succeeded is not None:
+        _report_ends(session, parent)  # of those that were cancelled just now
+        _end(session, parent, has_succeeded)
+    return made
+
+
 def _end(session: Session, parent: Job, has_succeeded: bool) -> None:
     error: dict[str, Any] | None = None
     event: NewEvent = (EventType.SUCCEEDED, {})
@@ -153,7 +169,10 @@ def _end(session: Session, parent: Job, has_succeeded: bool) -> None:
     if parent.status == JobStatus.CANCELLING:
         status, event = JobStatus.CANCELLED, (EventType.CANCELLED, {})
     elif not has_succeeded:
-        error = _explain_failure(session, parent.id)
+        explain = _explain_failure
+        if parent.kind == JobKind.PREDICT:
+            explain = predictions.explain_failure
+        error = explain(session, parent)
         status, event = JobStatus.FAILED, (EventType.FAILED, error)
     move_all(
         session,
@@ -183,6 +202,9 @@ def _report_ends(session: Session, parent: Job) -> None:
     if not rows:
         return
     rows = sorted(rows, key=lambda row: row.position)
+    outcomes = [row.outcome for row in rows if row.outcome and row.role in RUNS]
+    progress = _count_progress(session, parent, outcomes)
+    counts = {name: progress[name] for name in _TOLD if name in progress}
     events: list[NewEvent] = [
         (
             EventType.CHILD,
@@ -191,14 +213,17 @@ def _report_ends(session: Session, parent: Job) -> None:
                 "job_id": row.id,
                 "status": row.status,
                 "attempt": row.attempt,
+                **counts,
             },
         )
         for row in rows
     ]
-    outcomes = [row.outcome for row in rows if row.outcome and row.role in RUNS]
-    progress = _count_progress(session, parent, outcomes)
     write(session, parent, [Job.id == parent.id], events, progress=progress)
     session.refresh(parent)
+
+
+_TOLD = ("rows_done", "n_rows", "n_faults")
+"""What events of a prediction say of its progress."""
 
 
 def _count_progress(
@@ -216,6 +241,8 @@ def _count_progress(
         elapsed = (db.now(session) - parent.started_at).total_seconds()
         eta = elapsed / n_finished * (n_runs - n_finished)
         progress["eta_seconds"] = round(eta, 1)
+    if parent.kind == JobKind.PREDICT:
+        return predictions.count_progress(progress, outcomes)
     for each in outcomes:
         new, known = Outcome.from_dict(each), progress.get("best_score")
         sign = 1 if new.metric == "rmse" else -1
@@ -224,10 +251,10 @@ def _count_progress(
     return progress
 
 
-def _explain_failure(session: Session, parent_id: str) -> dict[str, Any]:
+def _explain_failure(session: Session, parent: Job) -> dict[str, Any]:
     error = session.scalar(
         sa.select(Job.error)
-        .where(Job.parent_id == parent_id, Job.status == JobStatus.FAILED)
+        .where(Job.parent_id == parent.id, Job.status == JobStatus.FAILED)
         .order_by(Job.position)
         .limit(1)
     )
@@ -259,6 +286,10 @@ def cancel(session: Session, parent: Job) -> bool:
 
 def stop(session: Session, parent: Job) -> bool:
     """Begin no further child, and end those that run with their best epoch so far."""
+    if parent.kind == JobKind.PREDICT:
+        raise WrongJobKind(
+            "a part of the answers is no result: a prediction job can be cancelled"
+        )
     moved = states.stop_all(session, [Job.id == parent.id])
     if moved:
         _stop_children(session, parent)
@@ -298,7 +329,11 @@ def retry(session: Session, parent: Job) -> bool:
         repeats = [*which, Job.role == JobRole.REPEAT]
         if session.scalar(sa.select(Job.id).where(*repeats).limit(1)) is not None:
             which, phase = repeats, JobPhase.REPEATING
-    if not states.retry_all(session, which):
+    if parent.kind == JobKind.PREDICT:
+        n_again = predictions.retry(session, parent)
+    else:
+        n_again = states.retry_all(session, which)
+    if not n_again:
         return False
     move_all(
         session,

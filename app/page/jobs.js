@@ -8,6 +8,7 @@ export const OPEN = ["queued", "running", "stopping", "cancelling"];
 /** @param {any} job @param {string | undefined} filename */
 export function title(job, filename) {
   if (job.name) return job.name;
+  if (job.kind === "predict") return `Answers to ${filename ?? job.dataset_id}`;
   return filename ? `${job.config.target} in ${filename}` : job.config.target;
 }
 
@@ -16,6 +17,7 @@ export function kindWords(job) {
   const { kind, config, progress } = job;
   if (kind === "sweep") return `Sweep of ${count(progress.n_runs, "run")}`;
   if (kind === "tune") return `Search over ${count(progress.n_runs, "trial")}`;
+  if (kind === "predict") return `Prediction of ${count(progress.n_rows, "row")}`;
   const k = config.hyperparameters.k * config.n_seeds;
   return `${capital(config.task)}, ${count(k, "member")}`;
 }
@@ -37,6 +39,7 @@ export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
   if (status === "queued") return waitingWords(job);
+  if (kind === "predict") return `${num(progress.rows_done)} of ${num(progress.n_rows)} rows`;
   if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;

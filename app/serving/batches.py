@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from app.answering import DEFAULT, Columns, with_ids
 from app.monitor import get_collector
 from app.serving.explanations import check_explained, explain
 from app.serving.models import ServedModel, find_served
 from app.serving.opened import Inputs, Opened, open_request
-from app.serving.options import DEFAULT
 from app.serving.predictors import Predictors
 from app.serving.requests import PredictRequest
-from app.serving.writers import Columns, with_ids
 from lometab.errors import DataError
 from lometab.prediction import Answered
 from lometab.predictor import Predictor

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from app.serving.rows import CsvRows, Matrix, Records
+from app.serving.rows import CsvRows, Matrix, Records, StoredRows
 from lometab.errors import DataError
 from lometab.table import (
     ReadOptions,
@@ -24,7 +24,7 @@ from lometab.table import (
     with_base,
 )
 
-Readable = CsvRows | Records | Matrix
+Readable = CsvRows | Records | Matrix | StoredRows
 POINT, COMMA = "1,234.5", "1.234,5"
 _DATES = ("d/m/y", "m/d/y")
 _CHUNK = 2**16
@@ -69,7 +69,8 @@ def find_formats(
 ) -> tuple[dict[str, str] | None, list[str]]:
     """The forms by which to read each column, None if as in training; and warnings."""
     told_number, told_date = options.number_format, options.date_format
-    if not isinstance(rows, CsvRows) and not (told_number or told_date):
+    is_csv = _delimiter_of(rows) is not None
+    if not is_csv and not (told_number or told_date):
         forms = metadata.get("formats", {}).values()
         if not any(base_of(form) == COMMA for form in forms):
             return None, []
@@ -88,14 +89,14 @@ def find_formats(
         if formats.get(name) in _DATES:
             if told_date is not None:
                 formats[name] = told_date
-            elif is_otherwise and isinstance(rows, CsvRows):
+            elif is_otherwise and is_csv:
                 formats[name], more = _choose_date(model, rows, name)
                 warnings += more
     return formats, warnings
 
 
 def _delimiter_of(rows: Readable) -> str | None:
-    return rows.delimiter if isinstance(rows, CsvRows) else None
+    return rows.delimiter if isinstance(rows, CsvRows | StoredRows) else None
 
 
 def _with_bases(model: Columns, base: str) -> dict[str, str]:
@@ -115,7 +116,8 @@ def _choose_base(model: Columns, rows: Readable) -> tuple[str | None, str | None
             return None, None
         if trained == COMMA and _delimiter_of(rows) == ",":
             return POINT, _tell(POINT, COMMA, seen.doubtful)
-        if not isinstance(rows, CsvRows):
+        delimiter = _delimiter_of(rows)
+        if delimiter is None:
             raise DataError(
                 f"{seen.doubtful!r} may be a number written as 1,234.5 or as 1.234,5, "
                 "as the training file has it; send numbers as such and not as texts, "
@@ -123,7 +125,7 @@ def _choose_base(model: Columns, rows: Readable) -> tuple[str | None, str | None
             )
         raise DataError(
             f"{seen.doubtful!r} may be a number written as 1,234.5 or as 1.234,5: the "
-            f"body has {rows.delimiter!r} between its fields where the training file "
+            f"body has {delimiter!r} between its fields where the training file "
             f"had {model.delimiter!r}, so it may write numbers otherwise too; set "
             "`number_format`"
         )

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
+from app.answering import PredictOptions
 from app.errors import AppError
 from app.serving.neighbours import Answered, Asked
-from app.serving.options import PredictOptions
 from lometab.answers import flatten
 from lometab.errors import DataError, suggest
 

@@ -14,9 +14,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from app.answering import FIELDS
 from app.errors import AppError
 from app.serving.neighbours import Answered, Asked
-from app.serving.options import FIELDS
 from lometab.errors import DataError, suggest
 
 HEADER = b"inference-header-content-length"

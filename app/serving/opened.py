@@ -1,6 +1,6 @@
 """A predict request whose body is open: its names and options are known and fit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,15 +8,22 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
-from app.serving.formats import find_formats
-from app.serving.models import ServedModel
-from app.serving.options import (
-    ANSWERED,
+from app.answering import (
     DEFAULT,
-    FIELDS,
+    ArrowWriter,
+    Columns,
+    CsvWriter,
+    JsonWriter,
     PredictOptions,
+    Writer,
+    check_doubt,
+    encode_rows,
+    find_id_column,
+    make_columns,
     read_options,
 )
+from app.serving.formats import find_formats
+from app.serving.models import ServedModel
 from app.serving.requests import PredictRequest
 from app.serving.rows import (
     Body,
@@ -27,7 +34,6 @@ from app.serving.rows import (
     open_rows,
     read_json,
 )
-from app.serving.writers import ArrowWriter, Columns, CsvWriter, JsonWriter, Writer
 from lometab.errors import DataError
 from lometab.predictor import MAX_ROWS, Notes, Predictor
 
@@ -93,14 +99,7 @@ class Opened:
                 yield self._encode(table, n_rows, notes)
 
     def _encode(self, table: Mapping[str, Any], n_rows: int, notes: Notes) -> Inputs:
-        try:
-            x_num, x_cat = self.predictor.encode_columns(
-                table, n_rows, notes, formats=self.formats
-            )
-        except DataError:
-            raise
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise DataError(f"a value cannot be read: {error}") from None
+        x_num, x_cat = encode_rows(self.predictor, table, n_rows, notes, self.formats)
         ids = None
         if self.id_column is not None:
             ids = check_ids(table[self.id_column], self.request.media_type)
@@ -126,43 +125,7 @@ class Opened:
         Args:
             x_cat: the rows' texts, as the model was given them.
         """
-        options = self.options
-        wanted: Sequence[str] = ANSWERED
-        doubt = None
-        if options is not DEFAULT:
-            chosen = ANSWERED if options.include is None else options.include
-            wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
-            doubt = self._find_doubt()
-        fields = self.predictor.describe_fields(
-            mean,
-            members,
-            calibrated=options.calibrated,
-            coverage=options.coverage,
-            conformal=options.conformal,
-            groups=self.predictor.find_groups(x_cat),
-            novelty=novelty,
-            without=() if wanted is ANSWERED else {*FIELDS} - {*wanted, doubt},
-        )
-        if "std" in wanted:
-            fields["std"] = fields.get("member_std")
-        columns: Columns = {}
-        for name in wanted:
-            value = fields.get(name)
-            if value is not None:  # it applies to the model
-                columns[name] = value
-        if options.abstain is not None:
-            columns["abstain"] = fields["trust"] < options.abstain
-        elif options.abstain_above is not None and doubt is not None:
-            columns["abstain"] = fields[doubt] > options.abstain_above
-        return columns
-
-    def _find_doubt(self) -> str | None:
-        """The field that `abstain` or `abstain_above` is held against."""
-        if self.options.abstain is not None:
-            return "trust"
-        if self.options.abstain_above is not None:
-            return _find_doubt(self.predictor)
-        return None
+        return make_columns(self.predictor, self.options, mean, members, novelty, x_cat)
 
     def make_writer(self) -> Writer:
         if self.request.media_type == "application/json":
@@ -195,18 +158,12 @@ def open_request(
     with _refusing_depth():
         rows, options = _open_rows(request, body, predictor)
     names = rows.names
-    id_column = options.id_column
-    if id_column is None and "id" in names:
-        id_column = "id"
-    elif id_column is not None and id_column not in names:
-        raise DataError(
-            f"there is no column {id_column!r} to hand through as id", column=id_column
-        )
+    id_column = find_id_column(options, names)
     notes = predictor.compare(names, missing_columns=options.missing_columns)
     if id_column in notes.extra:
         notes.extra.remove(id_column)
     if options is not DEFAULT:
-        _check_doubt(options, predictor)
+        check_doubt(options, predictor)
     warnings = [*getattr(rows, "warnings", ())]
     formats = None
     if isinstance(rows, CsvRows | Records | Matrix):
@@ -250,26 +207,6 @@ def _refusing_depth() -> Iterator[None]:
         yield
     except RecursionError:
         raise DataError("the JSON is nested too deeply; a value is no list") from None
-
-
-def _check_doubt(options: PredictOptions, predictor: Predictor) -> None:
-    if options.abstain_above is not None and _find_doubt(predictor) is None:
-        raise DataError(
-            "abstain_above takes the spread of members, and this model has one"
-        )
-    if options.abstain is not None and not predictor.knows_trust:
-        raise DataError(
-            "this model does not know how certain it was of its calibration rows: it "
-            "has one member, or was made by an earlier version; train it again, or use "
-            "abstain_above"
-        )
-
-
-def _find_doubt(predictor: Predictor) -> str | None:
-    """The field that `abstain_above` is held against."""
-    if predictor.classes is not None:
-        return "entropy"
-    return "member_std" if predictor.k > 1 else None
 
 
 def check_ids(ids: Any, media_type: str) -> Any:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from starlette.types import Scope
 
+from app.answering import read_query
 from app.errors import Invalid
 from app.serving.bodies import check_length, choose_media_type, read_content_type
-from app.serving.options import read_query
 from app.serving.rows import Kind
 from app.settings import Settings
 

@@ -25,6 +25,7 @@ from lometab.table import (
     Expected,
     Limits,
     ParquetInput,
+    ParquetTable,
     ReadOptions,
     as_csv,
     check_batch,
@@ -339,6 +340,23 @@ _LIMITS = Limits(
 )
 """Of rows that are in memory together; how many there may be is a setting."""
 _STRING = pa.string()
+
+
+class StoredRows:
+    """A table that is kept: its texts are as they were in the file."""
+
+    def __init__(self, table: ParquetTable, delimiter: str | None) -> None:
+        """
+        Args:
+            delimiter: of the CSV that it was; None: it was none.
+        """
+        self._table, self.delimiter = table, delimiter
+        self.names: Collection[str] = [*table]
+
+    def chunks(self, wanted: Collection[str], size: int) -> Iterator[Chunk]:
+        names = [name for name in self.names if name in wanted]
+        for batch in self._table.rows(0, self._table.n_rows, names, size):
+            yield dict(zip(names, batch.columns, strict=True)), batch.num_rows
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from app.answering import with_ids
 from app.errors import TooLarge
 from app.monitor import get_collector
 from app.serving.explanations import refuse_large
@@ -21,7 +22,6 @@ from app.serving.opened import Inputs, Opened, check_ids, open_request
 from app.serving.predictors import Predictors
 from app.serving.requests import PredictRequest
 from app.serving.rows import Body
-from app.serving.writers import with_ids
 from lometab.errors import DataError
 from lometab.predictor import Notes
 

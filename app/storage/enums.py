@@ -25,9 +25,12 @@ class JobKind(StrEnum):
     TRAIN = "train"  # one model; workers claim it
     SWEEP = "sweep"  # many settings side by side; workers claim its cells
     TUNE = "tune"  # a search for the best settings; workers claim its trials
+    PREDICT = "predict"  # answers to a table; workers claim its chunks
 
 
-PARENTS = (JobKind.SWEEP, JobKind.TUNE)
+SEARCHES = (JobKind.SWEEP, JobKind.TUNE)
+"""Kinds of jobs whose children try settings."""
+PARENTS = (*SEARCHES, JobKind.PREDICT)
 """Kinds of jobs that are run by their children."""
 
 
@@ -41,11 +44,16 @@ class JobRole(StrEnum):
     TRIAL = "trial"  # of a search: one draw of settings
     REPEAT = "repeat"  # of a search: one of its best trials with another seed
     REFIT = "refit"  # of a search: the winner's training, which makes the model
+    PREDICT = "predict"  # the parent of chunks and of what assembles them
+    CHUNK = "chunk"  # of a prediction: answers to some rows
+    ASSEMBLE = "assemble"  # of a prediction: all chunks as one file
 
 
-RUNS = (JobRole.CELL, JobRole.TRIAL)
+RUNS = (JobRole.CELL, JobRole.TRIAL, JobRole.CHUNK)
 """Roles that a parent counts as its runs."""
-MEASURED = (JobRole.CELL, JobRole.TRIAL, JobRole.REPEAT)
+ANSWERS = (JobRole.CHUNK, JobRole.ASSEMBLE)
+"""Roles that predict and train nothing."""
+MEASURED = (JobRole.CELL, JobRole.TRIAL, JobRole.REPEAT, *ANSWERS)
 """Roles that end with an outcome, and no model."""
 
 
@@ -60,6 +68,8 @@ class JobPhase(StrEnum):
     SEARCHING = "searching"  # of a tune job: its trials run
     REPEATING = "repeating"  # of a tune job: the best trials run with other seeds
     REFITTING = "refitting"  # of a tune job: the winner is trained
+    PREDICTING = "predicting"  # rows are answered
+    ASSEMBLING = "assembling"  # the answers become one file
 
 
 class EventType(StrEnum):
@@ -91,6 +101,7 @@ class FailureCode(StrEnum):
     DIVERGED = "diverged"  # the loss is no number any more
     EXPORT_MISMATCH = "export_mismatch"  # the ONNX file answers otherwise than torch
     MISSING_PACKAGE = "missing_package"  # the worker lacks a baseline's package
+    MODEL_DELETED = "model_deleted"  # of a prediction: the model is gone
     OUT_OF_MEMORY = "out_of_memory"
     WORKER_LOST = "worker_lost"  # it took down too many workers
     NO_SUCCESS = "no_success"  # of a parent: none of its children succeeded

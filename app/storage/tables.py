@@ -226,6 +226,7 @@ class Job(Base):
         sa.Index(None, "dataset_id"),
         sa.Index(None, "parent_id", "position", unique=True),
         sa.Index(None, "parent_id", "role", "number", "repeat", unique=True),
+        sa.Index(None, "expires_at"),
         # What a parent counts, without a look at the rows themselves.
         sa.Index(None, "parent_id", "is_reported", "status", "role"),
     )
@@ -253,7 +254,8 @@ class Job(Base):
     is_reported: Mapped[bool] = mapped_column(default=False)
     """Whether its parent has an event of its end."""
     outcome: Mapped[dict[str, Any] | None] = mapped_column(Json)
-    """What a cell or a trial came to: lometab.evaluation.outcome.Outcome."""
+    """What a cell or a trial came to: lometab.evaluation.outcome.Outcome. Of a
+    prediction and its parts, what was counted."""
     name: Mapped[str | None]
     tags: Mapped[list[Any]] = mapped_column(default=list)
     description: Mapped[str | None]
@@ -279,6 +281,8 @@ class Job(Base):
     is_stop_requested: Mapped[bool] = mapped_column(default=False)
     """The request outlives a lost worker."""
     checkpoint_sha256: Mapped[str | None] = mapped_column(sa.String(64))
+    """What it stored: a checkpoint, the weights of a run, the answers to a chunk, the
+    result of a prediction."""
     checkpoint_epoch: Mapped[int | None]
     checkpoint_attempt: Mapped[int | None]
     """The attempt that wrote the checkpoint."""
@@ -291,6 +295,8 @@ class Job(Base):
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+    """Of a prediction that succeeded: how long its result is kept."""
 
     @property
     def is_measured(self) -> bool:
@@ -409,6 +415,19 @@ class Report(Base):
     kind: Mapped[str] = mapped_column(primary_key=True)
     workspace_id: Mapped[str]
     body: Mapped[dict[str, Any]]
+
+
+class PredictionFault(Base):
+    """A row that could not be answered, and why. Of very many, some are listed."""
+
+    __tablename__ = "prediction_faults"
+
+    job_id: Mapped[str] = mapped_column(sa.ForeignKey("jobs.id"), primary_key=True)
+    row: Mapped[int] = mapped_column(sa.BigInteger, primary_key=True)
+    """Of the table, counted from 1."""
+    workspace_id: Mapped[str]
+    column: Mapped[str | None]
+    detail: Mapped[str]
 
 
 class Worker(Base):

@@ -94,6 +94,8 @@ class ProgressBar:
             self._progress.update(self._task, description=data["phase"])
         elif event["type"] == "epoch":
             self._show(data["epoch"], data["max_epochs"], "epoch", data)
+        elif event["type"] == "child" and "rows_done" in data:
+            self._show(data["rows_done"], data["n_rows"], "row", data)
         elif event["type"] == "child":
             self._n_done += 1
             self._show(self._n_done, self._n_runs or self._n_done, "run", data)

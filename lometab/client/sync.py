@@ -129,10 +129,8 @@ class Client:
 
     def _create(self, data: Any, config: dict[str, Any]) -> "Job":
         key = {"Idempotency-Key": uuid.uuid4().hex}
-        if isinstance(data, Dataset) or (
-            isinstance(data, str) and data.startswith("ds_") and not Path(data).exists()
-        ):
-            id_ = data.id if isinstance(data, Dataset) else data
+        id_ = data.id if isinstance(data, Dataset) else wire.find_dataset(data)
+        if id_ is not None:
             body = {**config, "dataset_id": id_}
             found = self.request("POST", "/jobs", json=body, headers=key)
         else:
@@ -357,7 +355,7 @@ class Dataset(Resource):
 
 
 class Job(Resource):
-    """A training, a sweep or a search."""
+    """A training, a sweep, a search or a prediction."""
 
     @property
     def path(self) -> str:
@@ -536,6 +534,53 @@ class Job(Resource):
         found: dict[str, Any] = self._client.get(f"{self.path}/{what}")
         return found
 
+    def download(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result of a prediction job, held against its sha256.
+
+        What breaks off goes on where it ended.
+        """
+        target = Path(path)
+        part = wire.PartFile(target.with_name(target.name + ".part"))
+        n_broken = 0
+        with part:
+            while n_broken < self._client.retries.attempts:
+                n_before = part.size
+                try:
+                    if self._download(part):
+                        break
+                except httpx.TransportError as error:
+                    if n_broken + 1 == self._client.retries.attempts:
+                        what = f"GET {self.path}/result"
+                        raise self._client._explain(error, what) from error
+                n_broken = 0 if part.size > n_before else n_broken + 1
+                time.sleep(self._client.retries.pause(max(n_broken, 1), None))
+            part.finish(target)
+        return target
+
+    def _download(self, part: wire.PartFile) -> bool:
+        """From where the file ends; whether it is whole now."""
+        with self._client._http.stream(
+            "GET", f"{self.path}/result", headers=part.headers
+        ) as response:
+            if not response.is_success:
+                response.read()
+                if wire.is_passing(response):
+                    return False
+            wire.check(response)
+            part.begin(response)
+            for piece in response.iter_bytes():
+                part.write(piece)
+        return part.is_whole
+
+    def faults(self) -> Generator[dict[str, Any], None, None]:
+        """Rows that a prediction job skipped: `{"row", "column", "detail"}`."""
+        after: int | None = 0
+        while after is not None:
+            page = self._client.get(f"{self.path}/faults", after=after, limit=100)
+            for fault in page["data"]:
+                yield fault
+            after = page["next_after"]
+
     @property
     def model(self) -> "Model":
         """What it made."""
@@ -631,6 +676,53 @@ class Model(Resource):
         response = self._client._send(send, what, is_safe=True)
         found: dict[str, Any] = response.json()
         return found
+
+    def predict_file(
+        self,
+        data: Any,
+        output: str | os.PathLike[str],
+        *,
+        progress: bool = False,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> Path:
+        """Answers to a table of any size, as a file: by a job of the service's workers.
+
+        The file has a row for each row of the table, in its order. It is there once it
+        is whole.
+
+        Args:
+            data: as `Client.train` takes it, without the target: a path, or a
+                dataset or its id.
+            output: where to write: `.csv`, `.parquet` or `.arrow`.
+            progress: show a bar.
+            timeout: seconds; the job itself goes on.
+            options: those of `predict`, and `on_error`: `skip` leaves rows that cannot
+                be read without an answer.
+        """
+        job = self.start_predictions(data, output=wire.find_output(output), **options)
+        job.wait(progress=progress, timeout=timeout)
+        self.warnings = job.info["warnings"]
+        return job.download(output)
+
+    def start_predictions(
+        self, data: Any, *, output: str = "csv", **options: Any
+    ) -> "Job":
+        """The job of `predict_file`, which runs when this returns."""
+        if "include" not in options and "exclude" not in options:
+            options["exclude"] = ["members"]
+        config = {"output": output, **options}
+        path = f"{self.path}/predictions"
+        key = {"Idempotency-Key": uuid.uuid4().hex}
+        id_ = data.id if isinstance(data, Dataset) else wire.find_dataset(data)
+        if id_ is not None:
+            body = {**config, "dataset_id": id_}
+            found = self._client.request("POST", path, json=body, headers=key)
+        else:
+            fields = {"config": json.dumps(config)}
+            content = wire.encode(data)
+            found = self._client.upload(path, content, fields, headers=key)
+        return Job(self._client, found.json())
 
     def predict_proba(self, data: Any, **options: Any) -> Any:
         """The probability of each class: a column `mean_<class>` for each."""

@@ -2,6 +2,7 @@
 when to try again. Nothing here waits or knows a connection, so both clients share it.
 """
 
+import hashlib
 import io
 import json
 import os
@@ -13,12 +14,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import httpx
 
 from lometab.answers import flatten as flatten
-from lometab.client.errors import ClientError, ServiceError, TimedOut, make_error
+from lometab.client.errors import (
+    ClientError,
+    ServiceError,
+    TimedOut,
+    Unreachable,
+    make_error,
+)
 from lometab.config import TrainConfig
 from lometab.errors import DataError
 
@@ -173,6 +180,26 @@ def encode(data: Any) -> Content:
     return Content(text.encode(), "rows.jsonl", LINES)
 
 
+def find_dataset(data: Any) -> str | None:
+    """The id that the data is, if it is one."""
+    is_id = isinstance(data, str) and data.startswith("ds_") and not Path(data).exists()
+    return data if is_id else None
+
+
+def find_output(path: str | os.PathLike[str]) -> str:
+    """The format of a result, by the name of its file.
+
+    >>> find_output("night.parquet")
+    'parquet'
+    """
+    suffix = Path(path).suffix.lower().lstrip(".")
+    if suffix not in ("csv", "parquet", "arrow"):
+        raise DataError(
+            f"answers go to .csv, .parquet or .arrow, however: {Path(path).name}"
+        )
+    return suffix
+
+
 def find_library(data: Any) -> str | None:
     """Whose frame it is: pandas, polars or pyarrow; None of any other thing."""
     library = type(data).__module__.partition(".")[0]
@@ -279,6 +306,69 @@ def to_rows(data: Any) -> list[dict[str, Any]]:
             f"a list of dicts or a dict of lists, however: {type(data).__name__}"
         )
     return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+class PartFile:
+    """A file that is downloaded, in several goes if need be, and there when whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self._etag = ""
+        self._total: int | None = None
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of the next request: as the file is, from where ours ends."""
+        as_it_is = {"Accept-Encoding": "identity"}
+        if not self.size:
+            return as_it_is
+        return as_it_is | {"Range": f"bytes={self.size}-", "If-Range": self._etag}
+
+    @property
+    def is_whole(self) -> bool:
+        return self._total is not None and self.size == self._total
+
+    def begin(self, response: httpx.Response) -> None:
+        """An answer has come: the rest, or all of it anew."""
+        if response.status_code != 206:
+            self._empty()
+        self._etag = response.headers.get("ETag", "")
+        if "Content-Length" in response.headers:
+            self._total = self.size + int(response.headers["Content-Length"])
+
+    def _empty(self) -> None:
+        assert self._file is not None
+        self._file.seek(0)
+        self._file.truncate()
+        self.size, self._digest = 0, hashlib.sha256()
+
+    def write(self, piece: bytes) -> None:
+        assert self._file is not None
+        self._file.write(piece)
+        self._digest.update(piece)
+        self.size += len(piece)
+
+    def finish(self, target: Path) -> None:
+        """Give it its name, if it is what the service has."""
+        assert self._file is not None
+        self._file.close()
+        if not self.is_whole:
+            raise Unreachable(f"{target.name} broke off again and again")
+        if self._etag.strip('"') != self._digest.hexdigest():
+            raise ClientError(f"{target.name} came damaged; download it again")
+        self._path.replace(target)
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file is not None
+        self._file.close()
+        self._path.unlink(missing_ok=True)
 
 
 # ----------------------------------------------------------------------------

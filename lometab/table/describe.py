@@ -18,7 +18,7 @@ def examine_file(
     """Read a file, write its table as Parquet, and look at what is in it.
 
     Args:
-        limits: `max_bytes`, `max_columns` and `max_rows` of `read_file`.
+        limits: `max_bytes`, `max_columns`, `max_rows` and `expected` of `read_file`.
     """
     reading = read_file(source, target, options, **limits)
     return reading, profile_table(target, reading, options)

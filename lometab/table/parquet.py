@@ -5,7 +5,8 @@ Columns are called c0, c1, ... in the file, and by their own names in its metada
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -51,6 +52,52 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
         for batch in self._file.iter_batches(size):
             yield dict(zip(self._names, batch.columns, strict=True))
 
+    def divide(self, size: int) -> list[tuple[int, int]]:
+        """The first row and the number of rows of parts of about `size` rows, which end
+        where row groups do unless these are large."""
+        parts: list[tuple[int, int]] = []
+        start = stop = 0
+        for group in range(self._file.num_row_groups):
+            stop += self._file.metadata.row_group(group).num_rows
+            n_parts = max(1, round((stop - start) / size))
+            if stop - start < size and stop < self.n_rows:
+                continue
+            ends = [start + (stop - start) * i // n_parts for i in range(n_parts + 1)]
+            parts += [(a, b - a) for a, b in pairwise(ends)]
+            start = stop
+        return parts
+
+    def rows(
+        self, start: int, n_rows: int, names: Collection[str], size: int = 2**16
+    ) -> Iterator[pa.RecordBatch]:
+        """Some rows of some columns, in batches whose columns are called c0, c1, ..."""
+        groups: list[int] = []
+        first = 0
+        skipped = start
+        for group in range(self._file.num_row_groups):
+            last = first + self._file.metadata.row_group(group).num_rows
+            if first < start + n_rows and last > start:
+                if not groups:
+                    skipped = start - first
+                groups.append(group)
+            first = last
+        columns = [f"c{i}" for i, name in enumerate(self._names) if name in names]
+        keys = [f"c{i}" for i in range(len(columns))]
+        for batch in self._file.iter_batches(size, row_groups=groups, columns=columns):
+            part = batch.slice(skipped, n_rows)
+            skipped = max(0, skipped - batch.num_rows)
+            n_rows -= part.num_rows
+            if part.num_rows:
+                yield pa.record_batch(part.columns, names=keys)
+
+    def copy_rows(
+        self, start: int, n_rows: int, names: Collection[str], target: Path
+    ) -> None:
+        """The same as a table of its own, for a short time."""
+        kept = [name for name in self._names if name in names]
+        batches = self.rows(start, n_rows, kept)
+        write_table(target, kept, batches, compression="none")
+
     def __contains__(self, name: object) -> bool:
         return name in self._numbers
 
@@ -71,6 +118,8 @@ def write_table(
     destination: Path | IO[bytes],
     names: Sequence[str],
     batches: Iterable[pa.RecordBatch],
+    *,
+    compression: str = "zstd",
 ) -> tuple[int, int]:
     """Write batches of columns c0, c1, ...; the number of rows, and of bytes in
     memory."""
@@ -83,7 +132,7 @@ def write_table(
                 writer = pq.ParquetWriter(
                     destination,
                     group.schema.with_metadata(metadata),
-                    compression="zstd",
+                    compression=compression,
                     use_dictionary=_repeating(group),
                     write_statistics=False,
                 )

@@ -30,7 +30,7 @@ from lometab.table.arrow import (
     kept_type,
     measure_column,
 )
-from lometab.table.dialect import Dialect, Guess, ReadOptions
+from lometab.table.dialect import Dialect, Expected, Guess, ReadOptions
 from lometab.table.headers import distinguish
 from lometab.table.json_rows import read_json_table
 from lometab.table.layout import find_layout
@@ -87,18 +87,25 @@ def read_file(
     max_bytes: int = sys.maxsize,
     max_columns: int = 10_000,
     max_rows: int = sys.maxsize,
+    expected: Expected | None = None,
 ) -> Reading:
     """Write the table in a CSV, Parquet, Arrow, JSON or Excel file, packed or not, as
     Parquet.
 
     Args:
+        expected: what is known of a file to predict; it decides where it can.
         scratch: a folder for what is unpacked; the system's if None.
         max_bytes: how large the file may be once unpacked.
     """
     limits = Limits(max_rows=max_rows, max_columns=max_columns, max_bytes=max_bytes)
     with tempfile.TemporaryDirectory(prefix="lometab-read-", dir=scratch) as folder:
         return _read_file(
-            source, destination, options or ReadOptions(), limits, Path(folder)
+            source,
+            destination,
+            options or ReadOptions(),
+            limits,
+            Path(folder),
+            expected,
         )
 
 
@@ -108,6 +115,7 @@ def _read_file(
     options: ReadOptions,
     limits: Limits,
     folder: Path,
+    expected: Expected | None,
 ) -> Reading:
     compression = _find_compression(source)
     if compression is not None:
@@ -116,9 +124,11 @@ def _read_file(
     if options.sheet is not None and kind != "xlsx":
         raise DataError(f"`sheet` is for Excel workbooks, and this is {kind.upper()}")
     if kind == "xlsx":
-        return _read_workbook(source, destination, options, compression, limits, folder)
+        return _read_workbook(
+            source, destination, options, compression, limits, folder, expected
+        )
     if kind == "csv":
-        return _read_csv(source, destination, options, compression, limits)
+        return _read_csv(source, destination, options, compression, limits, expected)
     if kind == "json":
         return _read_json(source, destination, compression, limits)
     return _read_arrow(source, destination, kind, compression, limits)
@@ -233,10 +243,12 @@ def _read_csv(
     options: ReadOptions,
     compression: Compression | None,
     limits: Limits,
+    expected: Expected | None,
 ) -> Reading:
     layout = find_layout(
         source,
         options,
+        expected=expected,
         max_bytes=limits.max_bytes,
         max_columns=limits.max_columns,
     )
@@ -277,11 +289,16 @@ def _read_workbook(
     compression: Compression | None,
     limits: Limits,
     folder: Path,
+    expected: Expected | None,
 ) -> Reading:
+    if expected is not None:  # the training file's dialect is none of a sheet's
+        expected = replace(expected, dialect=None)
     written = folder / "sheet.csv"
     with written.open("w", encoding="utf-8", newline="") as target:
         sheet = write_sheet(source, target, options, limits)
-    reading = _read_csv(written, destination, as_csv(options), compression, limits)
+    reading = _read_csv(
+        written, destination, as_csv(options), compression, limits, expected
+    )
     warnings = reading.warnings
     if options.sheet is None and len(sheet.names) > 1:
         others = ", ".join(map(repr, sheet.names[1:11]))

@@ -19,6 +19,7 @@ from app.cli.output import draw_reliability
 from lometab.client import Client, Retries
 from tests.support.bridge import Bridge
 from tests.support.models import ROWS, TABLE, succeed
+from tests.support.predictions import work_off
 
 Run = Callable[..., Result]
 MODULES = ("datasets", "jobs", "models", "predict", "reports", "train")
@@ -221,3 +222,26 @@ def test_mistakes_have_their_codes() -> None:
         assert mistake is not None and mistake.code == code
     assert explain(RuntimeError("a bug")) is None
     assert explain(ModuleNotFoundError("no", name="nobodys")) is None
+
+
+def test_predict_by_a_job_says_the_same(
+    run: Run,
+    job: dict[str, Any],
+    rows_csv: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.jobs.create.notify", lambda *_: bool(work_off()))
+    found = []
+    for name, option in (("a.csv", "--no-job"), ("b.csv", "--job")):
+        path = tmp_path / name
+        done = run("predict", job["model_id"], str(rows_csv), "-o", str(path), option)
+        assert done.exit_code == 0, (done.output, done.exception)
+        found.append([*csv.DictReader(io.StringIO(path.read_text()))])
+    by_request, by_job = found
+    assert len(by_job) == len(ROWS)
+    for first, second in zip(by_request, by_job, strict=True):
+        assert first["label"] == second["label"]
+        assert float(first["mean_high"]) == pytest.approx(float(second["mean_high"]))
+    nowhere = run("predict", job["model_id"], str(rows_csv), "--job")
+    assert nowhere.exit_code != 0 and "--output" in str(nowhere.exception)

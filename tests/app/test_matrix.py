@@ -82,6 +82,9 @@ LINES: dict[str, str | None] = {
     "GET /v2/models/{name}/ready": "read",
     "GET /v2/models/{name}/versions/{version}/ready": "read",
     "POST /models/{model_id}/prune": "write",
+    "POST /models/{model_id}/predictions": "write",
+    "GET /jobs/{job_id}/result": "read",
+    "GET /jobs/{job_id}/faults": "read",
     "GET /models/{model_id}/monitor": "read",
     "POST /models/{model_id}/outcomes": "write",
 }
@@ -121,6 +124,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /models/{model_id}/predict": {"rows": ROWS[:2]},
     "POST /models/{model_id}/invocations": {"instances": ROWS[:2]},
     "POST /models/{model_id}/prune": {"members": 1},
+    "POST /models/{model_id}/predictions": {"dataset_id": "{dataset_id}"},
     "POST /models/{model_id}/outcomes": {"outcomes": [{"id": "a", "value": 1.0}]},
 }
 QUERIES = {

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from app.answering.options import read_options
+from app.answering.writers import CsvWriter
 from app.errors import Invalid
-from app.serving.options import read_options
-from app.serving.writers import CsvWriter
 from tests.support.models import ROWS, succeed
 
 FORMULAS = [

@@ -2,6 +2,7 @@
 errors and events come out, what is sent. With real services: tests/test_client.py."""
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -412,3 +413,86 @@ def test_things_show_their_state() -> None:
     assert repr(made) == "<Job job_1 status='running' name='<b>' epoch=3>"
     assert "&lt;b&gt;" in made._repr_html_() and "<b>" not in made._repr_html_()
     assert repr(client.models["m@1"]) == "<Model m@1>"
+
+
+RESULT = bytes(range(256)) * 40
+RESULT_TAG = f'"{hashlib.sha256(RESULT).hexdigest()}"'
+
+
+class Cut(httpx.SyncByteStream):
+    """An answer that breaks off."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.content
+        raise httpx.RemoteProtocolError("cut off")
+
+
+def serve_result(request: httpx.Request, *, etag: str = RESULT_TAG) -> httpx.Response:
+    """A third of what is asked for, until little is left."""
+    start = 0
+    if "Range" in request.headers and request.headers["If-Range"] == etag:
+        start = int(request.headers["Range"][len("bytes=") : -1])
+    rest = RESULT[start:]
+    headers = {"ETag": etag, "Content-Length": str(len(rest))}
+    stream: Any = Cut(rest[: len(rest) // 3]) if len(rest) > 500 else None
+    status = 206 if start else 200
+    if stream is None:
+        return httpx.Response(status, headers=headers, content=rest)
+    return httpx.Response(status, headers=headers, stream=stream)
+
+
+def test_a_download_goes_on_where_it_broke_off(tmp_path: Path) -> None:
+    client = make_client(serve_result)
+    path = client.jobs["job_1"].download(tmp_path / "out.csv")
+    assert path.read_bytes() == RESULT
+    assert [each.name for each in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_a_download_that_is_damaged_or_never_ends_is_none(tmp_path: Path) -> None:
+    client = make_client(lambda request: serve_result(request, etag='"other"'))
+    with pytest.raises(ClientError, match="damaged"):
+        client.jobs["job_1"].download(tmp_path / "out.csv")
+    client = make_client(Script(httpx.ConnectError("down")))
+    with pytest.raises(Unreachable):
+        client.jobs["job_1"].download(tmp_path / "out.csv")
+    client = make_client(Script(problem(410, "result_gone")))
+    with pytest.raises(ClientError, match="result_gone"):
+        client.jobs["job_1"].download(tmp_path / "out.csv")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_is_predicted_by_a_job(tmp_path: Path) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/models/churn@1/predictions":
+            body = request.read()
+            assert b'"output": "csv"' in body and b"a\n1\n" in body
+            assert b'"exclude": ["members"]' in body
+            return job()
+        if request.url.path.endswith("/result"):
+            return serve_result(request)
+        if request.url.path.endswith("/events"):
+            return httpx.Response(200, json={"data": [], "next_after": None})
+        return httpx.Response(
+            200, json={"id": "job_1", "status": "succeeded", "warnings": ["a word"]}
+        )
+
+    source = tmp_path / "t.csv"
+    source.write_text("a\n1\n")
+    model = make_client(handle).models["churn@1"]
+    assert model.predict_file(source, tmp_path / "out.csv").read_bytes() == RESULT
+    assert model.warnings == ["a word"]
+    with pytest.raises(DataError, match="xlsx"):
+        model.predict_file(source, tmp_path / "out.xlsx")
+
+
+def test_faults_come_page_by_page() -> None:
+    script = Script(
+        httpx.Response(200, json={"data": [{"row": 3}], "next_after": 3}),
+        httpx.Response(200, json={"data": [{"row": 8}], "next_after": None}),
+    )
+    rows = [fault["row"] for fault in make_client(script).jobs["job_1"].faults()]
+    assert rows == [3, 8]
+    assert script.requests[1].url.params["after"] == "3"

@@ -5,9 +5,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from app.answering import Output
 from app.api.bodies.common import Id
 from app.jobs import MAX_SECONDS, EventRead, JobSettings, describe_seconds
 from app.storage.enums import (
+    ANSWERS,
     PARENTS,
     FailureCode,
     JobKind,
@@ -82,16 +84,23 @@ class JobError(BaseModel):
 
 
 class Progress(BaseModel):
-    """How far training is."""
+    """How far training, or predicting, is."""
 
-    epoch: int
-    max_epochs: int
+    epoch: int | None = Field(description="Null where nothing is trained.")
+    max_epochs: int | None
     best_epoch: int | None
     best_score: float | None
     eta_seconds: float | None
     seed: int | None = Field(description="Which of several seeds is trained, from 0.")
-    n_finished: int | None = Field(description="Of a sweep or tune job: runs ended.")
-    n_runs: int | None = Field(description="Of a sweep or tune job: all its runs.")
+    n_finished: int | None = Field(
+        description="Of a sweep, tune or prediction job: runs or chunks ended."
+    )
+    n_runs: int | None = Field(
+        description="Of a sweep, tune or prediction job: all its runs or chunks."
+    )
+    n_rows: int | None = Field(description="Of a prediction: rows of the table.")
+    rows_done: int | None = Field(description="Of a prediction: rows answered.")
+    n_faults: int | None = Field(description="Of a prediction: rows skipped.")
     examined: float | None = Field(
         description="While it is evaluated: the share of its columns whose importance "
         "and effects are measured."
@@ -116,6 +125,19 @@ class EstimateRead(BaseModel):
         default=None,
         description="What the seconds come from: a guess, what workers have measured "
         "in their last runs, or the epochs of this run itself.",
+    )
+
+
+class ResultRead(BaseModel):
+    """What a prediction made."""
+
+    output: Output
+    n_rows: int = Field(description="As many as the table has, in its order.")
+    n_faults: int = Field(description="Rows among them that have no answer.")
+    size: int = Field(description="Of the file, in bytes.")
+    sha256: str
+    expires_at: dt.datetime | None = Field(
+        description="How long it is kept; null: it is gone."
     )
 
 
@@ -170,12 +192,17 @@ class JobRead(BaseModel):
         "`model_id`, whose members it keeps."
     )
     outcome: Outcome | None = Field(description="What a cell or a trial came to.")
+    result: ResultRead | None = Field(description="What a prediction made.")
     dataset_id: str
-    model_id: str | None
+    model_id: str | None = Field(
+        description="The model that it made; of a prediction, the one that answers."
+    )
     config: dict[str, Any] = Field(
         description="What was asked for, with every preset and guess spelled out."
     )
-    estimate: EstimateRead
+    estimate: EstimateRead | None = Field(
+        description="What training takes; null where nothing is trained."
+    )
     columns: dict[str, str] = Field(
         description="The kind of each column as it is used, or why it is ignored."
     )
@@ -192,11 +219,15 @@ class JobRead(BaseModel):
     @classmethod
     def of(cls, job: Job, model_id: str | None) -> Self:
         is_done = job.status == JobStatus.SUCCEEDED
+        model_id = model_id or job.config.get("model_id")
+        is_trained = job.kind != JobKind.PREDICT and job.role not in ANSWERS
         return cls.model_validate(
             {
                 **{name: getattr(job, name) for name in _SAME},
                 "progress": {**dict.fromkeys(Progress.model_fields), **job.progress},
-                "estimate": _update_estimate(job),
+                "estimate": _update_estimate(job) if is_trained else None,
+                "outcome": job.outcome if is_trained else None,
+                "result": _read_result(job),
                 "stopped_early": bool(job.is_stop_requested and is_done),
                 "notice": None,
                 "model_id": model_id,
@@ -210,6 +241,8 @@ class JobRead(BaseModel):
 _SAME = JobRead.model_fields.keys() - {
     "progress",
     "estimate",
+    "outcome",
+    "result",
     "stopped_early",
     "notice",
     "model_id",
@@ -235,6 +268,12 @@ def _update_estimate(job: Job) -> dict[str, Any]:
     }
 
 
+def _read_result(job: Job) -> dict[str, Any] | None:
+    if job.kind != JobKind.PREDICT or job.outcome is None:
+        return None
+    return {**job.outcome, "expires_at": job.expires_at}
+
+
 def _warn_of_rest(job: Job) -> list[str]:
     """Of a run that turns out to be long."""
     eta = job.progress.get("eta_seconds")
@@ -245,11 +284,14 @@ def _warn_of_rest(job: Job) -> list[str]:
 
 def _link(job: Job, model_id: str | None) -> dict[str, str]:
     links = {"self": f"/jobs/{job.id}", "dataset": f"/datasets/{job.dataset_id}"}
-    if job.kind in PARENTS:
+    if job.kind == JobKind.PREDICT:
+        links |= {"children": f"/jobs?parent_id={job.id}"}
+        links |= {name: f"/jobs/{job.id}/{name}" for name in ("result", "faults")}
+    elif job.kind in PARENTS:
         links |= {job.kind.value: f"/jobs/{job.id}/{job.kind}"}
         links |= {"children": f"/jobs?parent_id={job.id}"}
         links |= {"figures": f"/jobs/{job.id}/figures"}
-    elif job.status == JobStatus.SUCCEEDED and job.outcome is None:
+    elif job.status == JobStatus.SUCCEEDED and not job.is_measured:
         names = (*REPORTS, "figures")
         links |= {name: f"/jobs/{job.id}/{name}" for name in names}
     if job.parent_id is not None:

@@ -24,7 +24,7 @@ export async function jobView(id) {
   buttons.className = "row";
   buttons.dataset.needs = "write";
   const curves = makeCurves(job);
-  const runs = job.kind === "train" ? null : runsOf(job, path);
+  const runs = ["train", "predict"].includes(job.kind) ? null : runsOf(job, path);
   const log = makeLog();
   const done = h("div", {});
   const offline = h("p", { class: "hint", hidden: true }, "The connection is lost; it will be taken up where it was.");
@@ -127,7 +127,7 @@ function commands(job, path, refresh, listen) {
   if (job.status === "queued") return [action("Cancel", ask("cancel", "Cancelled."), { class: "danger", onError })];
   if (job.status === "running") {
     return [
-      action("Stop and keep the best", ask("stop", "It stops after this epoch, and keeps the best one."), { onError }),
+      job.kind !== "predict" && action("Stop and keep the best", ask("stop", "It stops after this epoch, and keeps the best one."), { onError }),
       action("Cancel", ask("cancel", "It will be cancelled within seconds."), { class: "danger", onError }),
     ];
   }
@@ -144,6 +144,7 @@ function results(job) {
   if (job.status !== "succeeded") return null;
   const ways = [];
   if (job.links.report) ways.push(h("a", { class: "button primary", href: to("jobs", job.id, "report") }, "Read the report"));
+  if (job.result?.expires_at) ways.push(h("a", { class: "button primary", href: address(job.links.result), download: `${job.id}.${job.result.output}` }, `Download the answers (${bytes(job.result.size)})`));
   if (job.model_id) ways.push(h("a", { class: "button", href: to("models", job.model_id) }, "Ask the model"));
   return ways.length ? h("div", { class: "row" }, ways) : null;
 }
@@ -213,8 +214,22 @@ function eventWords({ type, data }) {
 }
 
 /** @param {any} job */
+function aboutPrediction({ config, id }) {
+  return section(
+    "Settings",
+    facts([
+      ["Model", config.model_id],
+      ["Format", config.output],
+      ["Rows that cannot be read", config.on_error === "skip" ? "have no answer" : "fail the job"],
+      ["Job", h("span", { class: "mono small" }, id)],
+    ]),
+  );
+}
+
+/** @param {any} job */
 function about(job) {
   const { config, estimate, columns } = job;
+  if (job.kind === "predict") return aboutPrediction(job);
   const settings = config.hyperparameters;
   const unused = Object.entries(columns).filter(([, each]) => each.startsWith("ignored"));
   return section(

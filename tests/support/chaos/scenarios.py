@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import redis as redis_client
 
+from tests.support.chaos import predictions
 from tests.support.chaos.cuts import cut_everywhere, cut_off, make_steps
 from tests.support.chaos.field import HYPERPARAMETERS, SHORT
 from tests.support.chaos.volumes import full, small_volume
@@ -492,4 +493,5 @@ SCENARIOS: dict[str, Scenario] = {
     "versions are mixed": mixed_versions,
     "bits are flipped": flipped_bits,
     "SIGTERM under load": sigterm_under_load,
+    **predictions.SCENARIOS,
 }

@@ -10,16 +10,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
+from numpy.typing import NDArray
 
+from app.answering.columns import Columns
 from lometab.predictor import Label
 
-Columns = dict[str, Any]
-"""What is answered of some rows: an array or a list for each name."""
-
-
-def with_ids(columns: Columns, ids: Any) -> Columns:
-    """The ids first, if there are any."""
-    return columns if ids is None else {"id": ids, **columns}
+Skipped = NDArray[np.bool_] | None
+"""Which rows have no answer; None: all have one."""
 
 
 class Writer:
@@ -28,7 +25,11 @@ class Writer:
     def begin(self, head: dict[str, Any]) -> bytes:
         return b""
 
-    def write(self, columns: Columns) -> bytes:
+    def write(self, columns: Columns, skipped: Skipped = None) -> bytes:
+        """
+        Args:
+            skipped: rows that have no answer, which tables show as nulls.
+        """
         raise NotImplementedError
 
     def end(self) -> bytes:
@@ -55,7 +56,7 @@ class JsonWriter(Writer):
             option=orjson.OPT_SERIALIZE_NUMPY,
         )
 
-    def write(self, columns: Columns) -> bytes:
+    def write(self, columns: Columns, skipped: Skipped = None) -> bytes:
         content = orjson.dumps(_to_rows(columns), option=orjson.OPT_SERIALIZE_NUMPY)[
             1:-1
         ]
@@ -82,15 +83,21 @@ class CsvWriter(Writer):
     media_type = "text/csv"
 
     def __init__(
-        self, classes: Sequence[Label] | None, is_spreadsheet_safe: bool = False
+        self,
+        classes: Sequence[Label] | None,
+        is_spreadsheet_safe: bool = False,
+        *,
+        has_header: bool = True,
     ) -> None:
         self._classes = classes
-        self._label_type = find_label_type(classes)
         self._is_spreadsheet_safe = is_spreadsheet_safe
-        self._is_first = True
+        self._is_first = has_header
 
-    def write(self, columns: Columns) -> bytes:
-        flat = self._flatten(columns)
+    def write(self, columns: Columns, skipped: Skipped = None) -> bytes:
+        if "set" in columns:
+            texts = [orjson.dumps(each).decode() for each in columns["set"]]
+            columns = {**columns, "set": pa.array(texts)}
+        flat = skip(flatten(columns, self._classes), skipped)
         if self._is_spreadsheet_safe:
             flat = {name: _defuse(value) for name, value in flat.items()}
         table = pa.table(flat)
@@ -104,32 +111,44 @@ class CsvWriter(Writer):
         pyarrow.csv.write_csv(table, file, options)
         return file.getvalue()
 
-    def _flatten(self, columns: Columns) -> dict[str, pa.Array]:
-        flat: dict[str, pa.Array] = {}
-        for name, value in columns.items():
-            if name == "set":
-                flat[name] = pa.array([orjson.dumps(each).decode() for each in value])
-            elif not isinstance(value, np.ndarray) or value.ndim == 1:
-                flat[name] = _to_arrow(value, self._label_type)
-            elif name == "interval":
-                flat["interval_lower"] = _numbers(value[:, 0])
-                flat["interval_upper"] = _numbers(value[:, 1])
-            elif name == "mean":
-                flat |= self._by_class("mean", value)
-            else:
-                for k in range(value.shape[1]):
-                    if value.ndim == 2:
-                        flat[f"member_{k}"] = _numbers(value[:, k])
-                    else:
-                        flat |= self._by_class(f"member_{k}", value[:, k])
-        return flat
 
-    def _by_class(self, name: str, value: Any) -> dict[str, pa.Array]:
-        assert self._classes is not None
-        return {
-            f"{name}_{label}": _numbers(value[:, c])
-            for c, label in enumerate(self._classes)
-        }
+def flatten(columns: Columns, classes: Sequence[Label] | None) -> dict[str, pa.Array]:
+    """A column for each number."""
+    label_type = find_label_type(classes)
+    flat: dict[str, pa.Array] = {}
+    for name, value in columns.items():
+        if not isinstance(value, np.ndarray) or value.ndim == 1:
+            flat[name] = _to_arrow(value, label_type)
+        elif name == "interval":
+            flat["interval_lower"] = _numbers(value[:, 0])
+            flat["interval_upper"] = _numbers(value[:, 1])
+        elif name == "mean":
+            flat |= _by_class("mean", value, classes)
+        else:
+            for k in range(value.shape[1]):
+                if value.ndim == 2:
+                    flat[f"member_{k}"] = _numbers(value[:, k])
+                else:
+                    flat |= _by_class(f"member_{k}", value[:, k], classes)
+    return flat
+
+
+def _by_class(
+    name: str, value: Any, classes: Sequence[Label] | None
+) -> dict[str, pa.Array]:
+    assert classes is not None
+    return {f"{name}_{label}": _numbers(value[:, c]) for c, label in enumerate(classes)}
+
+
+def skip(arrays: dict[str, pa.Array], skipped: Skipped) -> dict[str, pa.Array]:
+    """Null for all but the id of rows that have no answer."""
+    if skipped is None or not skipped.any():
+        return arrays
+    places = pa.array(np.arange(len(skipped)), mask=skipped)
+    return {
+        name: array if name == "id" else array.take(places)
+        for name, array in arrays.items()
+    }
 
 
 _FORMULA = "^[=+@\\-\t\r\n\uff1d\uff0b\uff0d\uff20]"
@@ -160,18 +179,22 @@ class ArrowWriter(Writer):
         self._file = io.BytesIO()
         self._writer: pa.RecordBatchStreamWriter | None = None
         self._metadata: dict[str, bytes] = {}
+        self.n_head = 0
+        """Bytes of the schema, with which the first piece begins."""
 
     def begin(self, head: dict[str, Any]) -> bytes:
         self._metadata = {"lometab": orjson.dumps(head)}
         return b""
 
-    def write(self, columns: Columns) -> bytes:
+    def write(self, columns: Columns, skipped: Skipped = None) -> bytes:
         arrays = {
             name: _to_arrow(value, self._label_type) for name, value in columns.items()
         }
+        arrays = skip(arrays, skipped)
         batch = pa.RecordBatch.from_pydict(arrays, metadata=self._metadata)
         if self._writer is None:
             self._writer = pa.ipc.new_stream(self._file, batch.schema)
+            self.n_head = batch.schema.serialize().size
         self._writer.write_batch(batch)
         return self._take()
 
