@@ -284,6 +284,9 @@ def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> Job
         heard_within = 2 * settings.reaper_seconds
         if not jobs.count_workers(session, job.queue, heard_within=heard_within):
             answer.notice = f"no worker of the queue '{job.queue}' is heard of"
+        if job.kind == JobKind.TRAIN:
+            turn = jobs.find_turn(session, job, heard_within=heard_within)
+            answer.queue_place, answer.estimated_start_at = turn
     return answer
 
 

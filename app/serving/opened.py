@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 import pyarrow as pa
 
+from app.observe import metrics
 from app.serving.formats import find_formats
 from app.serving.models import ServedModel
 from app.serving.options import (
@@ -181,6 +182,8 @@ class Opened:
         Args:
             seconds: what it took to parse, wait in the queue, run and encode.
         """
+        for name, spent in seconds.items():
+            metrics.PREDICT_SECONDS.observe(spent, name)
         timing = [f"{name};dur={1e3 * spent:.3f}" for name, spent in seconds.items()]
         headers = {"Server-Timing": ", ".join(timing)}
         if self.request.media_type != "application/json":
