@@ -32,6 +32,7 @@ from app.errors import (
     send_problem,
     to_app_error,
 )
+from app.observe import WHOSE
 from app.settings import Settings, get_settings
 
 __all__ = ["MAX_JSON_BODY", "PREDICT", "RULES", "Guard", "find_path", "find_rule"]
@@ -67,6 +68,7 @@ class Guard:
             rule, headers = admit(scope, settings)
             found = await identify(scope, headers, rule, settings)
             if found is not None:
+                scope[WHOSE] = found.ids
                 found.enter()
                 use = found
             receive = await bound_body(scope, headers, rule, settings, receive)

@@ -14,15 +14,25 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
+from app import jobs
 from app.access import INFER, INVOCATIONS, keep, uses
 from app.api import make_api, serve_neighbour
 from app.errors import DATABASE_ERRORS
 from app.guard import PREDICT, Guard, find_path
 from app.manners import Manners
 from app.monitor import get_collector
-from app.observe import Observed, configure_logging, write_lines
+from app.observe import (
+    ROUTE,
+    Gauge,
+    Observed,
+    Reporting,
+    configure_logging,
+    metrics,
+    traces,
+    write_lines,
+)
 from app.page import router as page
-from app.serving import get_predict
+from app.serving import get_predict, get_predictors
 from app.settings import get_settings
 from app.storage import db, scratch
 from lometab.predictor import find_providers
@@ -33,17 +43,22 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     configure_logging()  # each API process is a process of its own
+    traces.begin("lometab-api")
     asked = get_settings().ort_providers
     got = find_providers(asked)
     log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
     await run_in_threadpool(_check_database)
     keeping = asyncio.create_task(keep())
+    reporting = Reporting()
+    reporting.start()
     with scratch.use_own_folder():
         yield
     keeping.cancel()
+    await run_in_threadpool(reporting.stop)
     await run_in_threadpool(get_collector().close)
     await uses.write()
     write_lines()
+    await run_in_threadpool(traces.end)
 
 
 def _check_database() -> None:
@@ -58,6 +73,38 @@ def _check_database() -> None:
         log.error("the database is out of reach: %s", getattr(error, "orig", error))
 
 
+def _read_gauges() -> list[Gauge]:
+    """None while the database is away: what is counted is told all the same."""
+    try:
+        with db.reading() as session:
+            heard_within = 2 * get_settings().reaper_seconds
+            return [*jobs.read_gauges(session, heard_within=heard_within)]
+    except DATABASE_ERRORS as error:
+        log.warning("metrics lack the queue: %s", getattr(error, "orig", error))
+        return []
+
+
+metrics.shared_gauges(_read_gauges)
+metrics.gauge(
+    "lometab_model_cache_bytes",
+    "Weights of the models that are loaded.",
+    lambda: get_predictors().n_bytes,
+)
+metrics.gauge(
+    "lometab_model_cache_models",
+    "Models that are loaded.",
+    lambda: len(get_predictors()),
+)
+metrics.gauge(
+    "lometab_predict_requests",
+    "Small predict requests under way.",
+    lambda: get_predict().n_small,
+)
+metrics.gauge(
+    "lometab_predict_tables",
+    "Large tables that are received, computed or sent.",
+    lambda: get_predict().n_tables,
+)
 api = make_api(lifespan)
 api.include_router(page)
 
@@ -68,9 +115,11 @@ async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         path = find_path(scope)
         found = PREDICT.fullmatch(path)
         if found is not None:
+            scope[ROUTE] = "/models/{model_id}/predict"
             await get_predict()(scope, receive, send, found["model_id"])
             return
         if found := INFER.fullmatch(path) or INVOCATIONS.fullmatch(path):
+            scope[ROUTE] = "/infer" if found.re is INFER else "/invocations"
             await serve_neighbour(scope, receive, send, found.groupdict())
             return
     await api(scope, receive, send)

@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from platformdirs import user_data_dir
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from lometab.errors import suggest
+from lometab.errors import LoMETabError, suggest
 
 ROOT = Path(__file__).resolve().parents[1]
 """The folder that holds `app`, `worker` and `migrations`."""
@@ -43,6 +44,8 @@ class Settings(BaseSettings):
     user's data directory, or `lometab-data` if that is here."""
     database_url: str = ""
     """SQLAlchemy URL; empty: SQLite in the data directory."""
+    database_password_file: Path | None = None
+    """A file with the password for that URL, such as a secret of a container."""
     database_connections: int = Field(default=15, gt=0)
     """Connections to the database that a process holds, beside those of predict."""
     statement_seconds: float = Field(default=60.0, ge=0)
@@ -56,6 +59,8 @@ class Settings(BaseSettings):
     """
     broker_url: str = ""
     """Celery broker URL; empty: folders in the data directory."""
+    broker_password_file: Path | None = None
+    """A file with the password for that URL."""
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     root_path: str = Field(default="", pattern=r"^(/[\w.~-]+)*$")
@@ -79,6 +84,23 @@ class Settings(BaseSettings):
     """Bytes a second that a body must come at, on average, after `body_seconds`."""
     send_seconds: float = Field(default=60.0, gt=0)
     """How long a client may take nothing of an answer that is being sent."""
+
+    log_format: Literal["text", "json"] = "text"
+    """How lines of the log are written; as JSON with the ids of what they are about."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is told in the log, at least."""
+
+    traces: bool = False
+    """Whether spans are sent by OpenTelemetry; the extra `otel` brings it, and its own
+    variables say where they go: OTEL_EXPORTER_OTLP_ENDPOINT."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Where `GET /metrics` is answered, apart from the API; 0: by the API itself, if
+    requests need no key."""
+    metrics_host: str = "127.0.0.1"
+    """The address of that port: who can reach it needs no key."""
+    metrics_dir: Path | None = None
+    """Where the processes of a service on one machine leave their counts for one
+    another: made by `lometab api` and `lometab serve`."""
 
     shutdown_seconds: int = Field(default=30, gt=0)
     """How long answers under way may still take once the service is told to end."""
@@ -146,7 +168,8 @@ class Settings(BaseSettings):
     """The queue this worker takes jobs from."""
     training_threads: int = Field(default=0, ge=0)
     """CPU threads of a training process; 0: as many as the worker may use, by its CPU
-    affinity and the quota of its control group."""
+    affinity and the quota of its control group, and by how many workers the machine
+    has; one for a small table."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """A worker that has not renewed its claim for so long has lost the job."""
     reaper_seconds: float = Field(
@@ -166,7 +189,8 @@ class Settings(BaseSettings):
     """How long the checkpoint of a failed or cancelled job is kept for `retry`."""
     max_training_bytes: int = Field(default=0, ge=0)
     """Memory a training process may take; 0: nine tenths of what the machine has, or
-    the worker's control group allows. Jobs that no worker has room for are refused."""
+    the worker's control group allows, divided among the workers there. Jobs that no
+    worker has room for are refused."""
     max_attempts: int = Field(default=3, gt=0)
     """Attempts at a job whose worker dies before it is given up."""
     exit_with_parent: bool = False
@@ -229,8 +253,13 @@ class Settings(BaseSettings):
     @property
     def sqlalchemy_url(self) -> str:
         if self.database_url:
-            return self.database_url
+            return _with_password(self.database_url, self.database_password_file)
         return f"sqlite:///{self.data_dir.absolute() / 'lometab.db'}"
+
+    @property
+    def celery_url(self) -> str:
+        """Of the broker; empty: folders in the data directory."""
+        return _with_password(self.broker_url, self.broker_password_file)
 
     def environment(self, **changes: object) -> dict[str, str]:
         """The environment of a child process that shall run under these settings."""
@@ -246,6 +275,21 @@ class Settings(BaseSettings):
         others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = [str(ROOT), *(each for each in others if each not in ("", str(ROOT)))]
         return {**os.environ, **ours, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _with_password(url: str, file: Path | None) -> str:
+    """The URL with the password that the file has, if it is told of one."""
+    if file is None or not url:
+        return url
+    try:
+        password = file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise LoMETabError(f"the password cannot be read: {error}") from error
+    scheme, _, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    if at and ":" in user:
+        raise LoMETabError("a password is in the URL and in a file too; give it once")
+    return f"{scheme}://{user}:{quote(password, safe='')}@{place}"
 
 
 @dataclass(frozen=True)

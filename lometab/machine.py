@@ -2,10 +2,13 @@
 included. A container's limits are in its control group; the machine's own figures say
 nothing of them."""
 
+import hashlib
 import math
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -15,7 +18,7 @@ ROOT = Path("/")
 def count_cpus(root: Path = ROOT) -> int:
     """CPUs that this process may keep busy: by affinity, and by the quotas of its
     control group and of those above it."""
-    counts: list[float] = [os.cpu_count() or 1]
+    counts: list[float] = [count_machine().cpus]
     if hasattr(os, "sched_getaffinity"):
         counts.append(len(os.sched_getaffinity(0)))
     for folder in _list_groups(root, "cpu"):
@@ -27,13 +30,44 @@ def count_cpus(root: Path = ROOT) -> int:
 
 def count_memory(root: Path = ROOT) -> int:
     """Bytes of memory that this process may take at most."""
-    limits = [int(psutil.virtual_memory().total)]
+    limits = [count_machine().memory]
     for folder in _list_groups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             words = _read_words(folder / name)
             if words and words[0].isdecimal() and int(words[0]) > 0:
                 limits.append(int(words[0]))
     return min(limits)
+
+
+class Machine(NamedTuple):
+    """All that there is, whoever may use it."""
+
+    cpus: int
+    memory: int
+
+
+def count_machine() -> Machine:
+    return Machine(os.cpu_count() or 1, int(psutil.virtual_memory().total))
+
+
+def find_machine(root: Path = ROOT) -> str:
+    """A word for this machine, until it starts anew: all its containers see the same.
+
+    The kernel's own is hashed, so that it tells nothing where it is shown.
+    """
+    boot_id = _read_text(root / "proc/sys/kernel/random/boot_id").strip()
+    return hashlib.sha256((boot_id or socket.gethostname()).encode()).hexdigest()[:16]
+
+
+def count_oom_kills(root: Path = ROOT) -> int:
+    """How often the kernel has killed for memory in our control group."""
+    for folder in _list_groups(root, "memory"):
+        for name in ("memory.events", "memory.oom_control"):
+            words = _read_words(folder / name)
+            counts = dict(zip(words[::2], words[1::2], strict=False))
+            if counts.get("oom_kill", "").isdecimal():
+                return int(counts["oom_kill"])
+    return 0
 
 
 def _list_groups(root: Path, controller: str) -> Iterator[Path]:

@@ -4,12 +4,12 @@ import logging
 import time
 
 from app import jobs
+from app.observe import metrics
 from app.settings import Settings, get_settings
 from app.storage import db
-from app.storage.tables import DEFAULT_WORKSPACE
 from worker import janitor
 from worker.identity import WORKER_ID, stopping
-from worker.record import DATABASE_AWAY
+from worker.record import DATABASE_AWAY, heartbeat_worker
 
 log = logging.getLogger(__name__)
 
@@ -19,15 +19,7 @@ def run(settings: Settings) -> None:
 
     All workers may run it at any time.
     """
-    with db.transaction() as session:
-        jobs.heartbeat_worker(
-            session,
-            worker_id=WORKER_ID,
-            queue=settings.worker_queue,
-            workspace_id=DEFAULT_WORKSPACE,
-            memory_bytes=jobs.find_training_bytes(settings),
-            threads=jobs.find_training_threads(settings),
-        )
+    heartbeat_worker(settings, WORKER_ID)
     with db.transaction() as session:
         n_lost = jobs.requeue_stalled(session, max_attempts=settings.max_attempts)
     with db.transaction() as session:
@@ -39,6 +31,7 @@ def run(settings: Settings) -> None:
         with db.transaction() as session:
             jobs.reconcile(session, parent_id)
     if n_lost:
+        metrics.EXPIRED.add(n=n_lost)
         log.warning("%s jobs were taken back from lost workers", n_lost)
     with db.reading() as session:
         has_queued = jobs.count_queued(session, settings.worker_queue) > 0

@@ -18,7 +18,7 @@ from app import jobs
 from app.settings import Settings
 from app.storage import blobs, db
 from app.storage.enums import JobKind, JobRole
-from app.storage.tables import Dataset, Job
+from app.storage.tables import DEFAULT_WORKSPACE, Dataset, Job
 from lometab.evaluation import Outcome
 from lometab.space import CATBOOST
 from lometab.table import ParquetTable
@@ -44,7 +44,33 @@ def check_revision() -> None:
         db.check_revision(session)
 
 
-def make_spec(job: Job, dataset: Dataset, settings: Settings) -> Spec:
+def find_share(settings: Settings) -> jobs.Share:
+    """What the workers beside this one leave of the machine."""
+    with db.reading() as session:
+        return jobs.find_share(session, heard_within=2 * settings.reaper_seconds)
+
+
+def heartbeat_worker(settings: Settings, worker_id: str) -> None:
+    """Say that this worker lives, and what a training process has here."""
+    share = find_share(settings)
+    with db.transaction() as session:
+        jobs.heartbeat_worker(
+            session,
+            worker_id=worker_id,
+            queue=settings.worker_queue,
+            workspace_id=DEFAULT_WORKSPACE,
+            memory_bytes=jobs.find_training_bytes(settings, share),
+            threads=jobs.find_training_threads(settings, share=share),
+            device=_DEVICES[settings.worker_queue],
+        )
+
+
+_DEVICES = {"cpu": "cpu", "gpu": "cuda"}
+
+
+def make_spec(
+    job: Job, dataset: Dataset, settings: Settings, share: jobs.Share = jobs.ALONE
+) -> Spec:
     """What the child process is told of a job."""
     made_of = job.made_of or {}
     return Spec(
@@ -69,7 +95,7 @@ def make_spec(job: Job, dataset: Dataset, settings: Settings) -> Spec:
         warnings=tuple(job.warnings or ()),
         device="cuda" if job.queue == "gpu" else "cpu",
         threads=jobs.find_training_threads(
-            settings, job.estimate.get("seconds_per_epoch")
+            settings, job.estimate.get("seconds_per_epoch"), share
         ),
         checkpoint_seconds=settings.checkpoint_seconds,
         supervisor=os.getpid(),

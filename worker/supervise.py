@@ -9,6 +9,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy.exc import DataError
 
 from app import jobs
+from app.observe import metrics, traces
 from app.settings import Settings
 from app.storage import blobs
 from app.storage.enums import ANSWERS as ANSWERS_ROLES
 from app.storage.enums import JobRole
 from app.storage.tables import Dataset, Job
+from lometab.machine import count_oom_kills
 from worker import messages
 from worker.child import Child, Children
 from worker.faults import MachineFault, describe, is_machine_fault
@@ -45,6 +48,7 @@ from worker.messages import (
 from worker.record import (
     DATABASE_AWAY,
     Record,
+    find_share,
     make_prediction_spec,
     make_spec,
 )
@@ -80,6 +84,11 @@ class Attempt:
         self.failure: messages.Failed | None = None
         self.trial: Trial | None = None
         self.deadline: datetime | None = None
+        self._phase_began = time.monotonic()
+        about: dict[str, str | int] = {"job.id": job.id, "job.attempt": job.attempt}
+        self.trace = traces.AttemptTrace(job.traceparent, about, job.created_at)
+        self.ended = "lease lost"
+        """How, in a word or two."""
         self._is_cancelled = False
         self._is_done = False
         self._is_pruned = False
@@ -90,11 +99,15 @@ class Attempt:
         self._written_at = self._asked_at = time.monotonic()
         self._leave_by = float("inf")
         self._memory_limit = jobs.find_training_bytes(settings)
+        """What is left of it beside other workers is known once the job is read."""
 
     def run(self) -> None:
         """See the job through. Only an error of our own fails it, and is raised."""
         heartbeat = threading.Thread(
-            target=self._renew_lease, name="heartbeat", daemon=True
+            target=copy_context().run,  # its lines of the log are about the same job
+            args=(self._renew_lease,),
+            name="heartbeat",
+            daemon=True,
         )
         heartbeat.start()
         try:
@@ -102,6 +115,9 @@ class Attempt:
         finally:
             self.is_over.set()
             heartbeat.join()
+            self._end_phase()
+            metrics.ATTEMPTS.add(self.ended)
+            self.trace.end(self.ended)
 
     def _run_and_sort(self) -> None:
         """Tell faults of the database and of the machine from those of the job."""
@@ -113,7 +129,7 @@ class Attempt:
         except DATABASE_AWAY as error:
             log.warning("%s: released, the database is away: %s", self.job.id, error)
             self.health.report_fault()
-            self._settle(self.record.release)
+            self._settle(self.record.release, "released")
         except MemoryError as error:
             self._end_by_fault(error)
         except Exception as error:
@@ -132,12 +148,14 @@ class Attempt:
             if self.trial is None:
                 return  # the job is not ours any more
             self.deadline = self._patiently(self.record.read_deadline)
+        share = self._patiently(lambda: find_share(self.settings))
+        self._memory_limit = jobs.find_training_bytes(self.settings, share)
         if self.job.role in ANSWERS_ROLES:
             parent = self._patiently(self.record.read_parent)
             spec = make_prediction_spec(self.job, parent, dataset, self.settings)
             prepare = partial(self._prepare_part, dataset=dataset, parent=parent)
         else:
-            spec = make_spec(self.job, dataset, self.settings)
+            spec = make_spec(self.job, dataset, self.settings, share)
             prepare = partial(self._prepare, dataset=dataset)
         reused_for = None if spec.makes_model else self.job.parent_id
         child = self.children.take(reused_for)
@@ -145,9 +163,9 @@ class Attempt:
         try:
             if not prepare(child=child, spec=spec):
                 return
-            n_killed = _count_oom_kills()
+            n_killed = count_oom_kills()
             exit_code = self._supervise(child, spec)
-            is_oom = exit_code == -signal.SIGKILL and _count_oom_kills() > n_killed
+            is_oom = exit_code == -signal.SIGKILL and count_oom_kills() > n_killed
             self._end(child, spec, exit_code, is_oom)
             is_kept = self._is_done
         finally:
@@ -200,7 +218,8 @@ class Attempt:
         return True
 
     def _fail(self, code: str, detail: str) -> None:
-        self._settle(lambda: self.record.fail({"code": code, "detail": detail}))
+        error = {"code": code, "detail": detail}
+        self._settle(lambda: self.record.fail(error), f"failed: {code}")
 
     def _prepare(self, child: Child, dataset: Dataset, spec: Spec) -> bool:
         """Put the table and the checkpoint into the child's folder."""
@@ -251,10 +270,14 @@ class Attempt:
     def _take(self, message: messages.Message, child: Child) -> None:
         match message:
             case messages.PhaseBegun(phase):
+                self._end_phase()
                 self.phase = phase
+                self.trace.begin_phase(phase)
                 self._events.append(("phase", {"phase": phase}))
             case messages.EpochDone(progress):
                 self.progress = progress
+                metrics.EPOCHS.add()
+                self.trace.end_epoch(int(progress.get("epoch", 0)))
                 self._events.append(("epoch", dict(progress)))
                 self._prune(child)
             case messages.Examined(done, total):
@@ -273,6 +296,11 @@ class Attempt:
                 self.failure = message
             case messages.Done():
                 self._is_done = True
+
+    def _end_phase(self) -> None:
+        now = time.monotonic()
+        metrics.PHASE_SECONDS.observe(now - self._phase_began, self.phase)
+        self._phase_began = now
 
     def _prune(self, child: Child) -> None:
         """Stop a trial to which others were better by this epoch."""
@@ -379,35 +407,42 @@ class Attempt:
         if self.is_lost.is_set():
             log.warning("%s: attempt %s lost its lease", self.job.id, self.job.attempt)
         elif self._is_cancelled:
-            self._settle(self.record.end_cancelled)
+            self._settle(self.record.end_cancelled, "cancelled")
         elif exit_code == 0:
             self._publish(child.folder, spec)
         elif stopping.is_set():
-            self._settle(self.record.release)
+            self._settle(self.record.release, "released")
         elif self.failure is None:
             self._lose(_describe_exit(exit_code, child))
         elif self.failure.code == messages.MACHINE_FAULT:
             raise MachineFault(self.failure.detail)
         else:
             error = {"code": self.failure.code, "detail": self.failure.detail}
-            self._settle(lambda: self.record.fail(error))
+            self._settle(lambda: self.record.fail(error), f"failed: {error['code']}")
 
     def _publish(self, folder: Path, spec: Spec) -> None:
         if spec.makes_model:
             onnx = (folder / ONNX).read_bytes()
             reports = json.loads((folder / REPORTS).read_text(encoding="utf-8"))
-            self._settle(lambda: self.record.finish(onnx, reports, self.progress))
+            self._settle(
+                lambda: self.record.finish(onnx, reports, self.progress), "succeeded"
+            )
             return
         outcome = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
         if spec.prediction is not None:
             text = (folder / FAULTS).read_text(encoding="utf-8")
             found = (folder / ANSWERS, outcome, json.loads(text))
-            self._settle(lambda: self.record.finish_part(*found, self.progress))
+            self._settle(
+                lambda: self.record.finish_part(*found, self.progress), "succeeded"
+            )
             return
         outcome["is_pruned"] = self._is_pruned
         has_weights = (folder / WEIGHTS).exists()  # CatBoost has none
         weights = (lambda: _pack(folder / WEIGHTS)) if has_weights else None
-        self._settle(lambda: self.record.finish_cell(outcome, weights, self.progress))
+        self._settle(
+            lambda: self.record.finish_cell(outcome, weights, self.progress),
+            "succeeded",
+        )
 
     def _end_by_fault(self, error: BaseException) -> None:
         """A fault of the machine is none of the job's.
@@ -422,18 +457,18 @@ class Attempt:
             self._lose(reason)
         else:
             self._events.append(("warning", {"detail": reason}))
-            self._settle(self.record.release)
+            self._settle(self.record.release, "released")
 
     def _lose(self, reason: str) -> None:
         limit = self.settings.max_attempts
-        self._settle(lambda: self.record.lose(limit, reason))
+        self._settle(lambda: self.record.lose(limit, reason), f"lost: {reason}")
 
     def _fail_by(self, error: Exception) -> None:
         log.exception("%s: attempt %s broke", self.job.id, self.job.attempt)
         failure = jobs.describe_failure(error)
-        self._settle(lambda: self.record.fail(failure))
+        self._settle(lambda: self.record.fail(failure), f"failed: {failure['code']}")
 
-    def _settle(self, end: Callable[[], bool]) -> None:
+    def _settle(self, end: Callable[[], bool], how: str) -> None:
         """Write the end of the attempt, however long the database is away.
 
         If a cancel came first, the end is that.
@@ -445,7 +480,7 @@ class Attempt:
                     self.record.write_progress(self.phase, self.progress, events)
                     events = []
                 if not end():
-                    self.record.end_cancelled()
+                    how = "cancelled" if self.record.end_cancelled() else "not ours"
             except DataError as error:
                 # What the database will never take must not keep the end from it.
                 log.error("%s: its events are left out: %s", self.job.id, error)
@@ -457,7 +492,8 @@ class Attempt:
                 log.warning("%s: the end is not written yet: %s", self.job.id, error)
                 time.sleep(RETRY_SECONDS)
                 continue
-            log.info("%s: attempt %s ended", self.job.id, self.job.attempt)
+            log.info("%s: attempt %s ended: %s", self.job.id, self.job.attempt, how)
+            self.ended = how.partition(":")[0]
             return
 
     def _renew_lease(self) -> None:
@@ -483,16 +519,6 @@ def _describe_exit(exit_code: int, child: Child) -> str:
     last = child.read_last_line()[:300]
     reason = f"its process ended with exit code {exit_code}"
     return f"{reason}: {last}" if last else reason
-
-
-def _count_oom_kills() -> int:
-    """How often the kernel has killed for memory in our control group."""
-    try:
-        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
-    except OSError:
-        return 0
-    counts = dict(line.split() for line in lines)
-    return int(counts.get("oom_kill", 0))
 
 
 def _pack(folder: Path) -> bytes:

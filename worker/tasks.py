@@ -20,7 +20,7 @@ from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 
 from app import jobs
 from app.lifeline import end_with_parent
-from app.observe import configure_logging
+from app.observe import Reporting, about, configure_logging, traces
 from app.settings import get_settings
 from app.storage import scratch
 from app.storage.enums import JobRole
@@ -37,6 +37,7 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 
 celery = jobs.get_celery()
 health = Health()
+reporting = Reporting()
 WAIT_SECONDS = 1.0
 
 
@@ -60,12 +61,13 @@ def run_training(job_id: str | None, children: Children) -> bool:
     job = record.claim(settings, WORKER_ID, job_id)
     if job is None:
         return False
-    log.info("%s: attempt %s begins", job.id, job.attempt)
-    _begin_parent(job)
-    try:
-        Attempt(job, settings, children, health).run()
-    finally:
-        _update_parent(job)
+    with about(job_id=job.id, attempt=job.attempt, workspace_id=job.workspace_id):
+        log.info("%s: attempt %s begins", job.id, job.attempt)
+        _begin_parent(job)
+        try:
+            Attempt(job, settings, children, health).run()
+        finally:
+            _update_parent(job)
     return True
 
 
@@ -103,6 +105,8 @@ def start(**_: object) -> None:
     configure_logging()
     if get_settings().exit_with_parent:
         end_with_parent()
+    reporting.start()
+    traces.begin("lometab-worker")
     threading.Thread(target=reaper.run_for_ever, name="reaper", daemon=True).start()
 
 
@@ -113,6 +117,8 @@ def stop(**_: object) -> None:
 
 @worker_shutdown.connect  # type: ignore[untyped-decorator]
 def leave(**_: object) -> None:
+    reporting.stop()
+    traces.end()
     try:
         record.forget_worker(WORKER_ID)
     except record.DATABASE_AWAY as error:
@@ -124,6 +130,8 @@ def wait_for_database() -> None:
     while True:
         try:
             record.check_revision()
+            # Before any job: those that start with us shall know of us.
+            record.heartbeat_worker(get_settings(), WORKER_ID)
             return
         except record.WrongRevision as error:
             sys.exit(f"this worker does not start: {error}")
@@ -135,6 +143,7 @@ def wait_for_database() -> None:
 def main() -> None:
     """Run one worker. Unlike `celery --app`, this imports nothing from the folder in
     which it is started."""
+    configure_logging()
     wait_for_database()
     options = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queue = get_settings().worker_queue

@@ -51,7 +51,7 @@ RULES = (
     ),
     Rule(
         _READS,
-        re.compile("/healthz|/readyz|/ping|/v2|/v2/health/(live|ready)"),
+        re.compile("/healthz|/readyz|/version|/ping|/v2|/v2/health/(live|ready)"),
         needs_caller=False,
     ),
     # The page has nothing of anybody's in it: what it shows, it asks for.

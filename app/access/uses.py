@@ -30,6 +30,8 @@ class KeyUse:
 
     def __init__(self, key_id: str) -> None:
         self.key_id = key_id
+        self.ids = {"key_id": key_id}
+        """For the log; with the workspace, once it is known."""
         self.rate = self.max_concurrent = 0  # no limit
         self.used_at = self.written_at = 0.0
         self.n_concurrent = 0
@@ -37,6 +39,7 @@ class KeyUse:
 
     def learn(self, caller: Caller) -> None:
         """The limits of the key as the database has them."""
+        self.ids = {"key_id": self.key_id, "workspace_id": caller.workspace_id}
         settings = get_settings()
         rate, most = caller.requests_per_minute, caller.max_concurrent
         self.rate = settings.key_requests_per_minute if rate is None else rate
@@ -103,7 +106,7 @@ class Uses:
 
     async def exchange(self) -> None:
         """Tell other processes of the requests that passed here, and hear of theirs."""
-        shared = get_shared_counts(get_settings().broker_url)
+        shared = get_shared_counts(get_settings().celery_url)
         if shared is None:
             return
         limited = [use for use in [*self._by_id.values()] if use.rate]

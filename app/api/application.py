@@ -12,6 +12,7 @@ from app.api import (
     health,
     jobs,
     limits,
+    metrics,
     models,
     monitor,
     neighbours,
@@ -47,7 +48,7 @@ def make_api(lifespan: Any) -> FastAPI:
     routers = (
         *(predict, datasets, plans, jobs, reports, figures, sweeps, cards, models),
         predictions,
-        *(monitor, workers, session, limits, audit, health, neighbours),
+        *(monitor, workers, session, limits, audit, health, metrics, neighbours),
     )
     for room in routers:
         api.include_router(room.router)

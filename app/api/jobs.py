@@ -1,6 +1,7 @@
 """Jobs: asking for a model, and what became of it."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Annotated, Any
 
 import sqlalchemy as sa
@@ -238,6 +239,11 @@ def read_job(job: JobDep, session: ReadSessionDep, settings: SettingsDep) -> Job
         heard_within = 2 * settings.reaper_seconds
         if not jobs.count_workers(session, job.queue, heard_within=heard_within):
             answer.notice = f"no worker of the queue '{job.queue}' is heard of"
+        waiting = jobs.find_waiting(session, job, heard_within=heard_within)
+        if waiting is not None:
+            answer.queue_place = waiting.ahead + 1
+            if (seconds := waiting.starts_in_seconds) is not None:
+                answer.estimated_start_at = db.now(session) + timedelta(seconds=seconds)
     return answer
 
 

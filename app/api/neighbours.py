@@ -217,7 +217,7 @@ def read_ready(session: ReadSessionDep) -> dict[str, bool]:
     """The same as `/readyz`."""
     from app.api.health import read_readiness
 
-    read_readiness(session)
+    read_readiness(session, get_settings())
     return {"ready": True}
 
 

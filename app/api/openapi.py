@@ -124,6 +124,8 @@ _JOB = {
     "progress": _PROGRESS,
     "attempt": 1,
     "notice": None,
+    "queue_place": None,
+    "estimated_start_at": None,
     "stopped_early": False,
     "name": "wine",
     "tags": ["first"],

@@ -19,6 +19,9 @@ class WorkerRead(BaseModel):
 
     id: str
     queue: Queue
+    host: str | None = Field(description="The name of its machine or container.")
+    device: str | None = Field(description="What it trains on: `cpu` or `cuda`.")
+    version: str | None = Field(description="Of LoMETab there.")
     heartbeat_at: dt.datetime
     threads: int | None = Field(description="CPU threads of a training process there.")
     memory_bytes: int | None = Field(description="What such a process may take.")
@@ -48,6 +51,9 @@ def list_workers(
             WorkerRead(
                 id=worker.id,
                 queue=worker.queue,
+                host=worker.host,
+                device=worker.device,
+                version=worker.version,
                 heartbeat_at=worker.heartbeat_at,
                 threads=worker.threads,
                 memory_bytes=worker.memory_bytes,

@@ -6,8 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +40,7 @@ RootPath = Annotated[
 
 
 def add(cli: typer.Typer) -> None:
-    for command in (serve, api, worker, migrate, dashboard):
+    for command in (serve, api, worker, migrate, bootstrap, dashboard):
         cli.command()(command)
 
 
@@ -65,16 +68,42 @@ def serve(
     migrate()
     settings = _protect(settings)
     typer.echo(f"Data directory: {settings.data_dir}")
-    Server(settings, workers).run()
+    with _metrics_folder(settings) as settings:
+        Server(settings, workers).run()
 
 
-def worker() -> None:
+def worker(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Say whether the worker of this host is heard of; then end."
+        ),
+    ] = False,
+) -> None:
     """Run one worker: it trains one job at a time from the queue it is set to.
 
     LOMETAB_WORKER_QUEUE says which queue: cpu or gpu.
     """
     settings = find_settings()
+    if check:
+        _check_worker(settings)
+        return
     os.execve(sys.executable, worker_command(), settings.environment())
+
+
+def _check_worker(settings: "Settings") -> None:
+    """For the health check of a container, whose name no other worker has."""
+    from app import jobs
+    from app.storage import db
+
+    with db.reading() as session:
+        alive = jobs.list_workers(session, heard_within=3 * settings.reaper_seconds)
+    host, queue = socket.gethostname(), settings.worker_queue
+    found = [each.id for each, _ in alive if (each.host, each.queue) == (host, queue)]
+    if not found:
+        complain(f"no worker of the queue '{queue}' on {host} is heard of")
+        raise typer.Exit(1)
+    typer.echo(f"{', '.join(found)}: heard of")
 
 
 def api(
@@ -95,12 +124,25 @@ def api(
     config = make_config(settings)
     listener = open_listener(config)
     typer.echo(_describe(listener, settings))
-    if processes == 1:
-        uvicorn.Server(config).run(sockets=[listener])
-    else:  # uvicorn opens it again, for all of them
-        port = listener.getsockname()[1]
-        listener.close()
-        uvicorn.run(**{**list_options(settings), "port": port}, workers=processes)
+    with _metrics_folder(settings):
+        if processes == 1:
+            uvicorn.Server(config).run(sockets=[listener])
+        else:  # uvicorn opens it again, for all of them
+            port = listener.getsockname()[1]
+            listener.close()
+            uvicorn.run(**{**list_options(settings), "port": port}, workers=processes)
+
+
+@contextmanager
+def _metrics_folder(settings: "Settings") -> Iterator["Settings"]:
+    """Where the processes that we start leave their counts for one another."""
+    from app.settings import override_settings
+
+    if settings.metrics_dir is not None:
+        yield settings
+        return
+    with tempfile.TemporaryDirectory(prefix="lometab-metrics-") as folder:
+        yield override_settings(metrics_dir=Path(folder))
 
 
 def migrate() -> None:
@@ -109,6 +151,25 @@ def migrate() -> None:
 
     find_settings()
     migrate_database()
+
+
+def bootstrap() -> None:
+    """Make the tables, and the first API key if there is none; it is shown once.
+
+    For deployments, before anything else starts; it may run again at any time.
+    """
+    from app import access as auth
+    from app.storage import db
+
+    migrate()
+    with db.transaction() as session:
+        if auth.has_keys(session):
+            typer.echo("The tables are there, and so is an API key.")
+            return
+        _, secret = auth.create_key(
+            session, workspace_id="default", name="bootstrap", scopes=auth.SCOPES
+        )
+    typer.echo(f"The first API key, shown this once: {secret}")
 
 
 def dashboard(

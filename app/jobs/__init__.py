@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from app.jobs.events import hub as hub
     from app.jobs.facts import read_facts as read_facts
     from app.jobs.failures import describe_failure as describe_failure
+    from app.jobs.gauges import read_gauges as read_gauges
     from app.jobs.moves import NewEvent as NewEvent
     from app.jobs.naming import rename_model as rename_model
     from app.jobs.pace import MAX_SECONDS as MAX_SECONDS
@@ -84,11 +85,15 @@ if TYPE_CHECKING:
     from app.jobs.tune import read_children as read_children
     from app.jobs.tune import read_space as read_space
     from app.jobs.waiting import Waiting as Waiting
+    from app.jobs.waiting import find_waiting as find_waiting
     from app.jobs.waiting import list_waiting as list_waiting
     from app.jobs.weights import drop_weights as drop_weights
     from app.jobs.weights import is_worth_keeping as is_worth_keeping
+    from app.jobs.workers import ALONE as ALONE
+    from app.jobs.workers import Share as Share
     from app.jobs.workers import count_queued as count_queued
     from app.jobs.workers import count_workers as count_workers
+    from app.jobs.workers import find_share as find_share
     from app.jobs.workers import find_training_bytes as find_training_bytes
     from app.jobs.workers import find_training_threads as find_training_threads
     from app.jobs.workers import forget_dead_workers as forget_dead_workers
@@ -157,11 +162,15 @@ _NAMES = {
         "read_children",
         "read_space",
     ),
-    "waiting": ("Waiting", "list_waiting"),
+    "waiting": ("Waiting", "find_waiting", "list_waiting"),
     "weights": ("drop_weights", "is_worth_keeping"),
+    "gauges": ("read_gauges",),
     "workers": (
+        "ALONE",
+        "Share",
         "count_queued",
         "count_workers",
+        "find_share",
         "find_training_bytes",
         "find_training_threads",
         "forget_dead_workers",

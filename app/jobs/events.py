@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 
 from app.access import check_scope, find_caller
 from app.errors import Forbidden, Unauthorized
+from app.observe import metrics
 from app.storage import db
 from app.storage.enums import FINISHED, EventType
 from app.storage.tables import Event, Job
@@ -94,6 +95,8 @@ class Hub:
                     continue
                 if event is None:
                     return
+                lag = dt.datetime.now(dt.UTC) - event.created_at
+                metrics.EVENT_LAG.observe(max(0.0, lag.total_seconds()))
                 yield format_sse_event(
                     id=str(event.seq),
                     event=event.type,

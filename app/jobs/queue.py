@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 @cache
 def get_celery() -> Celery:
     settings = get_settings()
-    celery = Celery("lometab", broker=settings.broker_url or "filesystem://")
+    celery = Celery("lometab", broker=settings.celery_url or "filesystem://")
     if not settings.broker_url:
         celery.conf.broker_transport = "app.jobs.broker:Transport"
     celery.conf.update(

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 from app.jobs.moves import NewEvent, held_by, move, move_all, record
 from app.jobs.naming import next_version
 from app.jobs.pace import keep_pace
+from app.observe import traces
 from app.storage import blobs, db
 from app.storage.enums import (
     HELD,
@@ -49,6 +50,7 @@ def add(session: Session, job: Job) -> None:
     events: list[NewEvent] = [(EventType.QUEUED, {"queue": job.queue})]
     events += [(EventType.WARNING, {"detail": each}) for each in job.warnings or ()]
     job.event_seq = len(events)
+    job.traceparent = traces.current_traceparent()
     session.add(job)
     session.flush()
     record(session, [(job.id, job.workspace_id, 1)], events)
@@ -58,8 +60,10 @@ def add_all(session: Session, many: Sequence[Job]) -> None:
     """New jobs of one queue."""
     if not many:
         return
+    traceparent = traces.current_traceparent()
     for job in many:
         job.event_seq = 1
+        job.traceparent = traceparent
     session.add_all(many)
     session.flush()
     rows = [(job.id, job.workspace_id, 1) for job in many]

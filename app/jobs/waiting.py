@@ -52,6 +52,12 @@ def list_waiting(
     ]
 
 
+def find_waiting(session: Session, job: Job, *, heard_within: float) -> Waiting | None:
+    """The same of one job; None for the row of a sweep, and beyond the first 500."""
+    found = _look_ahead(session, job.queue, job.workspace_id, heard_within)
+    return next((each for each in found if each.job_id == job.id), None)
+
+
 def _look_ahead(
     session: Session, queue: Queue, workspace_id: str, heard_within: float
 ) -> Iterator[Waiting]:

@@ -1,6 +1,8 @@
 """The queue, and the workers that serve it."""
 
+import socket
 from datetime import timedelta
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -10,19 +12,48 @@ from app.settings import Settings
 from app.storage import db
 from app.storage.enums import HELD, JobKind, JobStatus
 from app.storage.tables import Job, Worker
-from lometab.machine import count_cpus, count_memory
+from lometab import __version__
+from lometab.machine import count_cpus, count_machine, count_memory, find_machine
 
 _SHARE = 0.9  # of the memory, for a training process
 _SECONDS_PER_THREAD = 0.25  # of an epoch on one core, for each thread
 
 
-def find_training_bytes(settings: Settings) -> int:
+class Share(NamedTuple):
+    """How many workers, this one included, divide what there is."""
+
+    on_machine: int = 1
+    on_host: int = 1
+    """In this container; on a machine without containers, all of them."""
+
+    def divide(self, limit: int, machine: int) -> int:
+        """The part of one worker: of its container's limit, and of the machine's."""
+        return max(1, min(limit // self.on_host, machine // self.on_machine))
+
+
+ALONE = Share()
+
+
+def find_share(session: Session, *, heard_within: float) -> Share:
+    """By the workers that live: each of them may have a job at the same time."""
+    since = db.now(session) - timedelta(seconds=heard_within)
+    hosts = session.scalars(
+        sa.select(Worker.host).where(
+            Worker.heartbeat_at >= since, Worker.machine == find_machine()
+        )
+    ).all()
+    return Share(max(1, len(hosts)), max(1, hosts.count(socket.gethostname())))
+
+
+def find_training_bytes(settings: Settings, share: Share = ALONE) -> int:
     """Memory that a training process may take on this machine."""
-    return settings.max_training_bytes or int(_SHARE * count_memory())
+    if settings.max_training_bytes:
+        return settings.max_training_bytes
+    return int(_SHARE * share.divide(count_memory(), count_machine().memory))
 
 
 def find_training_threads(
-    settings: Settings, seconds_per_epoch: float | None = None
+    settings: Settings, seconds_per_epoch: float | None = None, share: Share = ALONE
 ) -> int:
     """CPU threads of a training process on this machine: as many as help.
 
@@ -32,9 +63,10 @@ def find_training_threads(
     """
     if settings.training_threads:
         return settings.training_threads
+    n_cpus = share.divide(count_cpus(), count_machine().cpus)
     if seconds_per_epoch is None:
-        return count_cpus()
-    return max(1, min(count_cpus(), int(seconds_per_epoch / _SECONDS_PER_THREAD)))
+        return n_cpus
+    return max(1, min(n_cpus, int(seconds_per_epoch / _SECONDS_PER_THREAD)))
 
 
 def count_queued(session: Session, queue: str) -> int:
@@ -85,12 +117,17 @@ def heartbeat_worker(
     workspace_id: str,
     memory_bytes: int | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> None:
-    """Say that a worker lives, and what a training process has there."""
+    """Say that a worker of this machine lives, and what a training process has."""
     values = {
         "heartbeat_at": db.now(session),
         "memory_bytes": memory_bytes,
         "threads": threads,
+        "host": socket.gethostname()[:100],
+        "machine": find_machine(),
+        "device": device,
+        "version": __version__,
     }
     is_new = db.insert_unless_exists(
         session,

@@ -1,10 +1,15 @@
 """One format for the logs of all our processes, in which no text can forge a line."""
 
+import json
 import logging
 import traceback
+from datetime import UTC, datetime
 from types import TracebackType
 
 import sqlalchemy.exc
+
+from app.observe.context import get_ids
+from app.settings import get_settings
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _INDENT = "    "
@@ -45,6 +50,28 @@ class Formatter(logging.Formatter):
         return "\n".join(_INDENT + escape(line) for line in stack_info.splitlines())
 
 
+class JsonFormatter(Formatter):
+    """A record is one line of JSON, with the ids of what it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
+        fields: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **get_ids(),
+            **getattr(record, FIELDS, {}),
+        }
+        if record.exc_info:
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)
+
+
+FIELDS = "fields"
+"""Of a record: what a line of JSON has beside its message, by `extra`."""
+
+
 def _list_lines(error: BaseException, seen: set[int]) -> list[str]:
     """Its traceback, after those of the errors that led to it."""
     if id(error) in seen:
@@ -79,16 +106,18 @@ def describe_error(error: BaseException) -> str:
 
 def configure_logging() -> None:
     """Libraries are heard only when it matters."""
+    settings = get_settings()
+    formatter = JsonFormatter() if settings.log_format == "json" else Formatter()
     logging.basicConfig(level=logging.WARNING)
     # Others may have been here before us: Celery at the root, uvicorn at its own.
     for name in ("", "uvicorn"):
         for handler in logging.getLogger(name).handlers:
             if type(handler) is logging.StreamHandler:
-                handler.setFormatter(Formatter())
+                handler.setFormatter(formatter)
     # No line shows these, and finding them takes longer than the rest of it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
     for name in ("app", "worker"):
-        logging.getLogger(name).setLevel(logging.INFO)
+        logging.getLogger(name).setLevel(settings.log_level.upper())
     # It warns that a filesystem broker has no host.
     logging.getLogger("kombu.connection").setLevel(logging.ERROR)

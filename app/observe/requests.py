@@ -4,11 +4,16 @@ import asyncio
 import logging
 import random
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
+from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.observe.logs import escape
+from app.observe import metrics, traces
+from app.observe.context import set_ids
+from app.observe.logs import FIELDS, escape
 
 log = logging.getLogger(__name__)
 
@@ -16,6 +21,11 @@ HEADER = "X-Request-ID"
 _ID_HEADER = HEADER.lower().encode()
 ENDLESS = "lometab.endless"
 """Of a scope: the answer has no end of its own, and need not be waited for."""
+ROUTE = "lometab.route"
+"""Of a scope: the template of its path, if FastAPI does not set one."""
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+WHOSE = "lometab.whose"
+"""Of a scope: the ids of the key and the workspace, once they are known."""
 _EVENT_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 _MOMENT = 0.02  # seconds
 _IS_ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
@@ -33,6 +43,7 @@ class Observed:
             return
         started_at = perf_counter()
         request_id = scope["request_id"] = _find_id(scope)
+        set_ids({"request_id": request_id})
         id_header = (_ID_HEADER, request_id.encode())
         status = 500
 
@@ -47,11 +58,73 @@ class Observed:
             await send(message)
 
         try:
-            await self.app(scope, receive, send_with_id)
+            if traces.is_on():
+                with _traced(scope, lambda: status):
+                    await self.app(scope, receive, send_with_id)
+            else:
+                await self.app(scope, receive, send_with_id)
         finally:
             milliseconds = (perf_counter() - started_at) * 1000
-            line = (scope["method"], scope["path"], status, milliseconds, request_id)
-            _lines.add(line)
+            _count(scope, status, milliseconds)
+            _lines.add(_Line(scope, status, milliseconds, request_id))
+
+
+@contextmanager
+def _traced(scope: Scope, read_status: Callable[[], int]) -> Iterator[None]:
+    """A span around the request; what is inside, FastAPI's own too, is below it."""
+    given = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
+    method = _name_method(scope)
+    with traces.request_span(method, given or None) as span:
+        ours = traces.current_traceparent()
+        assert ours is not None
+        others = [each for each in scope["headers"] if each[0] != b"traceparent"]
+        scope["headers"] = [*others, (b"traceparent", ours.encode())]
+        trace_id = ours.split("-")[1]
+        set_ids({"request_id": scope["request_id"], "trace_id": trace_id})
+        scope["trace_id"] = trace_id
+        try:
+            yield
+        finally:
+            traces.end_request(span, method, _name_route(scope), read_status())
+
+
+def _name_route(scope: Scope) -> str:
+    return str(scope.get(ROUTE) or getattr(scope.get("route"), "path", "other"))
+
+
+def _name_method(scope: Scope) -> str:
+    return scope["method"] if scope["method"] in _METHODS else "other"
+
+
+def _count(scope: Scope, status: int, milliseconds: float) -> None:
+    """By the route's template: there are few of them."""
+    route, method = _name_route(scope), _name_method(scope)
+    metrics.HTTP.add(method, route, str(status))
+    if not scope.get(ENDLESS, False):
+        metrics.HTTP_SECONDS.observe(milliseconds / 1000, route)
+
+
+class _Line(NamedTuple):
+    """How a request ended."""
+
+    scope: Scope
+    status: int
+    milliseconds: float
+    request_id: str
+
+    def to_fields(self) -> dict[str, object]:
+        """For a line of JSON: whose request it was, too."""
+        return {
+            "method": self.scope["method"],
+            "path": self.scope["path"],
+            "status": self.status,
+            "milliseconds": round(self.milliseconds, 1),
+            "request_id": self.request_id,
+            **(
+                {"trace_id": self.scope["trace_id"]} if "trace_id" in self.scope else {}
+            ),
+            **self.scope.get(WHOSE, {}),
+        }
 
 
 class _Lines:
@@ -60,10 +133,10 @@ class _Lines:
     """
 
     def __init__(self) -> None:
-        self._lines: list[tuple[str, str, int, float, str]] = []
+        self._lines: list[_Line] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, line: tuple[str, str, int, float, str]) -> None:
+    def add(self, line: _Line) -> None:
         self._lines.append(line)
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -72,9 +145,14 @@ class _Lines:
 
     def write(self) -> None:
         lines, self._lines, self._loop = self._lines, [], None
-        for method, path, status, milliseconds, id_ in lines:
+        if not log.isEnabledFor(logging.INFO):
+            return
+        for line in lines:
+            scope, status, milliseconds, id_ = line
             log.info(
-                "%s %s %s %.1f ms %s", method, escape(path), status, milliseconds, id_
+                "%s %s %s %.1f ms %s",
+                *(scope["method"], escape(scope["path"]), status, milliseconds, id_),
+                extra={FIELDS: line.to_fields()},
             )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.answering import DEFAULT, Columns, with_ids
 from app.monitor import get_collector
+from app.observe import metrics
 from app.serving.explanations import check_explained, explain
 from app.serving.models import ServedModel, find_served
 from app.serving.opened import Inputs, Opened, open_request
@@ -116,6 +117,8 @@ def _run(group: list[_Encoded], predictor: Predictor) -> Iterator[Answer | Excep
             yield from _run([each], predictor)
         return
     spent = perf_counter() - started_at
+    metrics.PREDICT_REQUESTS.observe(len(group))
+    metrics.PREDICT_ROWS.observe(len(x_num))
     answered = Answered(mean, members, novelty)
     _watch(group, predictor, x_num, x_cat, answered)
     # Most have no options: what they are told is worked out once for all.

@@ -22,6 +22,7 @@ from app.answering import (
     make_columns,
     read_options,
 )
+from app.observe import metrics
 from app.serving.formats import find_formats
 from app.serving.models import ServedModel
 from app.serving.requests import PredictRequest
@@ -144,6 +145,8 @@ class Opened:
         Args:
             seconds: what it took to parse, wait in the queue, run and encode.
         """
+        for name, spent in seconds.items():
+            metrics.PREDICT_SECONDS.observe(spent, name)
         timing = [f"{name};dur={1e3 * spent:.3f}" for name, spent in seconds.items()]
         headers = {"Server-Timing": ", ".join(timing)}
         if self.request.media_type != "application/json":

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from functools import cache
 
 from app.errors import ModelUnusable, NotFound
+from app.observe import metrics
 from app.serving.models import ServedModel
 from app.settings import Settings, get_settings
 from app.storage import blobs, db
@@ -42,8 +43,10 @@ class Predictors:
         """The model's predictor; of many who ask at once, one loads, others wait."""
         with self._lock:
             if model.id in self._loaded:
+                metrics.CACHE.add("hit")
                 self._loaded.move_to_end(model.id)
                 return self._loaded[model.id]
+            metrics.CACHE.add("miss")
             load = self._loading.get(model.id)
             is_mine = load is None
             if load is None:

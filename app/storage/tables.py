@@ -291,6 +291,8 @@ class Job(Base):
     lease_owner: Mapped[str | None]
     """A worker; of a sweep that runs, its cells."""
     lease_expires_at: Mapped[datetime | None]
+    traceparent: Mapped[str | None] = mapped_column(sa.String(55))
+    """The span of the request that it came of, as W3C Trace Context has it."""
 
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     started_at: Mapped[datetime | None]
@@ -443,6 +445,12 @@ class Worker(Base):
     """What a training process may take there; null if it was never told."""
     threads: Mapped[int | None]
     """CPU threads of a training process there."""
+    host: Mapped[str | None] = mapped_column(sa.String(100))
+    """The name of its machine or container; null in rows of before, as what follows."""
+    machine: Mapped[str | None] = mapped_column(sa.String(100))
+    """The same for all containers of one machine: lometab.machine.find_machine."""
+    device: Mapped[str | None] = mapped_column(sa.String(100))
+    version: Mapped[str | None] = mapped_column(sa.String(100))
     epochs: Mapped[list[Any] | None] = mapped_column(Json)
     """Of its last runs: `flops` and `steps` of an epoch, and its `seconds`."""
 

@@ -8,6 +8,7 @@ from app.jobs import workers
 from app.settings import Settings, get_settings
 from app.storage import db
 from app.storage.tables import Worker
+from lometab.machine import Machine
 from tests.support.http import check_problem, post
 from tests.support.tables import make_csv
 from worker import reaper
@@ -83,6 +84,7 @@ def test_a_worker_tells_what_it_has(
 ) -> None:
     monkeypatch.setattr(workers, "count_memory", lambda: 10 * GIB)
     monkeypatch.setattr(workers, "count_cpus", lambda: 3)
+    monkeypatch.setattr(workers, "count_machine", lambda: Machine(3, 16 * GIB))
     monkeypatch.setattr(jobs, "notify", lambda *_: None)
     for settings, expected in (
         (Settings(training_threads=0), (9 * GIB, 3)),
@@ -105,5 +107,6 @@ def test_threads_that_help(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(workers, "count_cpus", lambda: 4)
+    monkeypatch.setattr(workers, "count_machine", lambda: Machine(4, 16 * GIB))
     settings = Settings(training_threads=n_given)
     assert workers.find_training_threads(settings, seconds) == expected

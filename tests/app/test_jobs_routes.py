@@ -27,6 +27,7 @@ def test_answer_shows_every_guess(client: TestClient, table_csv: str) -> None:
     assert job["columns"]["y"].startswith("ignored")
     again = client.get(f"/jobs/{job['id']}").json()
     assert again.pop("notice") == "no worker of the queue 'cpu' is heard of"
+    assert (again.pop("queue_place"), job.pop("queue_place")) == (1, None)
     assert job.pop("notice") is None
     assert again == job
 
@@ -260,7 +261,7 @@ def test_unknown_ids_and_routes_are_problems(client: TestClient) -> None:
 @pytest.mark.both_databases
 def test_health_and_openapi(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json()["status"] == "ready"
     document = client.get("/openapi.json").json()
     schemas = document["components"]["schemas"]
     hyperparameters = schemas["TrainConfig"]["properties"]

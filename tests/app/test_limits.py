@@ -40,7 +40,10 @@ NOT_LIMITS = {
     *("data_dir", "database_url", "broker_url", "host", "port", "require_keys"),
     *("predict_threads", "table_threads", "ort_providers", "ort_threads"),
     *("worker_queue", "training_threads", "exit_with_parent", "model_cache_bytes"),
-    *("audit_days",),
+    *("audit_days", "prediction_kept_days", "blob_store", "blob_options"),
+    *("broker_password_file", "database_password_file"),
+    *("log_format", "log_level", "traces"),
+    *("metrics_dir", "metrics_host", "metrics_port"),
 }
 
 

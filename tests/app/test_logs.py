@@ -1,17 +1,29 @@
 """Lines of the log: none can be forged, and none shows a value of a statement."""
 
 import io
+import json
 import logging
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from fastapi.testclient import TestClient
 
-from app.observe import Formatter, configure_logging, describe_error
+from app.observe import (
+    Formatter,
+    JsonFormatter,
+    about,
+    configure_logging,
+    describe_error,
+    write_lines,
+)
+from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import ApiKey
+from tests.support.http import make_key
 
 FORGED = "x\n2026-01-01 00:00:00,000 INFO app.main: forged \x1b[31m\x9b\u2028\r"
 
@@ -117,3 +129,47 @@ def test_our_format_takes_the_place_of_others(monkeypatch: pytest.MonkeyPatch) -
 def test_engines_hide_parameters(engine: sa.Engine, tmp_path: Path) -> None:
     assert engine.hide_parameters
     assert db.make_engine(f"sqlite:///{tmp_path}/other.db").hide_parameters
+
+
+def test_a_line_of_json_has_the_ids_of_what_it_is_about(written: io.StringIO) -> None:
+    for handler in log.handlers:
+        handler.setFormatter(JsonFormatter())
+    with about(job_id="job_1", attempt=2):
+        try:
+            raise ValueError(FORGED)
+        except ValueError:
+            log.exception("it is %s", FORGED)
+    log.warning("apart")
+    first, second = map(json.loads, written.getvalue().splitlines())
+    assert (first["job_id"], first["attempt"], first["level"]) == ("job_1", 2, "ERROR")
+    assert first["message"] == f"it is {FORGED}"
+    assert "ValueError: x" in first["error"]
+    assert "job_id" not in second and datetime.fromisoformat(second["time"])
+
+
+def test_a_request_is_told_with_its_key_and_workspace(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = make_key("elsewhere")
+    caplog.set_level(logging.INFO, "app.observe.requests")
+    headers = {"Authorization": f"Bearer {secret}", "X-Request-ID": "one-of-mine"}
+    client.get("/jobs", headers=headers)
+    write_lines()
+    (record,) = [each for each in caplog.records if "/jobs" in each.getMessage()]
+    fields = json.loads(JsonFormatter().format(record))
+    assert fields["request_id"] == "one-of-mine"
+    assert (fields["method"], fields["path"], fields["status"]) == ("GET", "/jobs", 200)
+    assert fields["workspace_id"] == "elsewhere" and fields["key_id"].startswith("key_")
+    assert secret not in json.dumps(fields)
+
+
+def test_the_level_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(get_settings(), "log_level", "warning")
+    monkeypatch.setattr(logging, "_srcfile", logging._srcfile)
+    try:
+        configure_logging()
+        assert not logging.getLogger("app.any").isEnabledFor(logging.INFO)
+    finally:
+        monkeypatch.undo()
+        configure_logging()
+    assert logging.getLogger("app.any").isEnabledFor(logging.INFO)

@@ -28,6 +28,8 @@ EVERY = "every"
 LINES: dict[str, str | None] = {
     "GET /healthz": OPEN,
     "GET /readyz": OPEN,
+    "GET /version": OPEN,
+    "GET /metrics": "read",
     "GET /session": EVERY,
     "POST /session": EVERY,
     "DELETE /session": EVERY,

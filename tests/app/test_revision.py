@@ -13,6 +13,7 @@ from app.api.health import read_readiness
 from app.cli.service import worker_command
 from app.errors import Unavailable
 from app.main import app
+from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import VERSION_TABLE
 from tests.support.http import check_problem
@@ -60,7 +61,7 @@ def test_a_process_that_runs_is_not_ready(engine: sa.Engine) -> None:
 
 def test_without_any_table_it_is_not_ready(other: sa.Engine) -> None:
     with db.reading() as session, pytest.raises(Unavailable, match="lometab migrate"):
-        read_readiness(session)
+        read_readiness(session, get_settings())
 
 
 @pytest.mark.processes

@@ -6,7 +6,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lometab.machine import count_cpus, count_memory
+from lometab.machine import (
+    count_cpus,
+    count_memory,
+    count_oom_kills,
+    find_machine,
+)
 
 N_CPUS = len(os.sched_getaffinity(0))
 TOTAL = psutil.virtual_memory().total
@@ -63,9 +68,39 @@ def test_no_limit_of_the_first_version(tmp_path: Path) -> None:
     write(tmp_path, "cpu", **{"cpu.cfs_period_us": "100000"})
     assert count_memory(tmp_path) == TOTAL
     assert count_cpus(tmp_path) == N_CPUS
-    enter_affinity = os.sched_getaffinity(0)
+
+
+def test_an_affinity_mask_counts(tmp_path: Path) -> None:
+    allowed = os.sched_getaffinity(0)
     try:
-        os.sched_setaffinity(0, {min(enter_affinity)})
+        os.sched_setaffinity(0, {min(allowed)})
         assert count_cpus(tmp_path) == 1
     finally:
-        os.sched_setaffinity(0, enter_affinity)
+        os.sched_setaffinity(0, allowed)
+
+
+def test_all_containers_of_a_machine_have_one_word_for_it(tmp_path: Path) -> None:
+    words = []
+    for name, boot_id in (("a", "one"), ("b", "one"), ("c", "two")):
+        folder = tmp_path / name / "proc/sys/kernel/random"
+        folder.mkdir(parents=True)
+        (folder / "boot_id").write_text(f"{boot_id}\n")
+        words.append(find_machine(tmp_path / name))
+    assert words[0] == words[1] != words[2]
+    assert "one" not in words
+    assert find_machine(tmp_path / "nothing")  # by its name then
+
+
+def test_kills_are_counted_in_the_group_we_are_in(tmp_path: Path) -> None:
+    assert count_oom_kills(tmp_path) == 0
+    enter(tmp_path, "0::/outer/inner")
+    write(tmp_path, "outer", memory__events="low 0\noom 4\noom_kill 3")
+    write(tmp_path, "outer/inner", memory__events="low 0\noom 2\noom_kill 1")
+    assert count_oom_kills(tmp_path) == 1
+
+
+def test_kills_of_the_first_version(tmp_path: Path) -> None:
+    enter(tmp_path, "4:memory:/box")
+    text = "oom_kill_disable 0\nunder_oom 0\noom_kill 2"
+    write(tmp_path, "memory/box", memory__oom_control=text)
+    assert count_oom_kills(tmp_path) == 2

@@ -168,7 +168,7 @@ def test_a_crash_is_tried_again_and_given_up(exit_code: int, reason: str) -> Non
 
 def test_killed_by_the_system_is_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([4, 5])
-    monkeypatch.setattr(supervise, "_count_oom_kills", lambda: next(counts))
+    monkeypatch.setattr(supervise, "count_oom_kills", lambda: next(counts))
     add_job()
     job = attempt(FakeChild(exit_code=-signal.SIGKILL))
     assert job.status == "failed" and job.error is not None

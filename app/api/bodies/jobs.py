@@ -164,6 +164,14 @@ class JobRead(BaseModel):
     notice: str | None = Field(
         description="What keeps a queued job waiting, if it is not its turn alone."
     )
+    queue_place: int | None = Field(
+        description="Of a queued job, when it is asked for by its id: 1 is the next "
+        "one that a worker takes."
+    )
+    estimated_start_at: dt.datetime | None = Field(
+        description="The same: a guess, by how long the last jobs of the workspace "
+        "took and how many workers are alive; null if neither is known."
+    )
     stopped_early: bool = Field(
         description="It was stopped, or its time ran out, and kept its best epoch."
     )
@@ -230,6 +238,8 @@ class JobRead(BaseModel):
                 "result": _read_result(job),
                 "stopped_early": bool(job.is_stop_requested and is_done),
                 "notice": None,
+                "queue_place": None,
+                "estimated_start_at": None,
                 "model_id": model_id,
                 "columns": name_kinds(job.schema),
                 "warnings": [*(job.warnings or ()), *_warn_of_rest(job)],
@@ -245,6 +255,8 @@ _SAME = JobRead.model_fields.keys() - {
     "result",
     "stopped_early",
     "notice",
+    "queue_place",
+    "estimated_start_at",
     "model_id",
     "columns",
     "warnings",
