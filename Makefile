@@ -10,7 +10,7 @@ IN_PARALLEL := PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(nproc 2>/dev/null || ech
 SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 FUZZ_SECONDS ?= 900
 
-.PHONY: help install demo serve test quick packages chaos soak fuzz lock lint format typecheck client docs clean
+.PHONY: help page-types pictures install demo serve test quick packages chaos soak fuzz lock lint format typecheck client docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -50,6 +50,15 @@ chaos: $(INSTALLED) ## Full disks, cut connections, kills, clocks, bits; count w
 
 soak: $(INSTALLED) ## Half an hour of mixed load with faults at random
 	$(BIN)/python benchmarks/soak.py
+
+page-types: ## Check the types of the page's scripts with TypeScript (npm is needed)
+	npm install --silent --no-save --no-fund --no-audit --prefix build/page-types typescript
+	build/page-types/node_modules/.bin/tsc --noEmit --allowJs --checkJs --strict \
+		--target es2023 --module es2022 --moduleResolution bundler \
+		--lib es2023,dom,dom.iterable $$(find app/page -name '*.js')
+
+pictures: $(INSTALLED) ## Take the pictures of the page that the README shows (Chromium is needed)
+	$(BIN)/python -m tests.support.pictures
 
 fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document and odd bytes
 	LOMETAB_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/test_contract.py \

@@ -1,6 +1,8 @@
 // @ts-check
 /** The one place that talks to the service. */
 
+import { pause } from "./state.js";
+
 /** What the service says when it cannot do something (RFC 9457). */
 export class Problem extends Error {
   /** @param {number} status @param {any} body */
@@ -11,6 +13,8 @@ export class Problem extends Error {
     this.title = body?.title ?? "No answer";
   }
 }
+
+const TRIES = 2;
 
 /** @type {(problem: Problem) => void} */
 let tellUnauthorized = () => {};
@@ -36,11 +40,14 @@ export async function send(method, path, { body, type, accept, signal } = {}) {
   const headers = { Accept: accept ?? "application/json" };
   if (type) headers["Content-Type"] = type;
   let response;
-  try {
-    response = await fetch(address(path), { method, headers, body, signal });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new Problem(0, { detail: "The service cannot be reached. Is it running?" });
+  for (let left = method === "GET" ? TRIES : 1; !response; left -= 1) {
+    try {
+      response = await fetch(address(path), { method, headers, body, signal });
+    } catch (error) {
+      if (signal?.aborted) throw error;
+      if (left === 1) throw new Problem(0, { detail: "The service cannot be reached. Is it running?" });
+      await pause(0.3); // the network may just have changed
+    }
   }
   if (!response.ok) throw await read(response);
   return response;

@@ -22,12 +22,16 @@ TINY = {
 
 
 def post_job(
-    client: httpx.Client, content: str, target: str = "y", **config: Any
+    client: httpx.Client,
+    content: str,
+    target: str = "y",
+    filename: str = "table.csv",
+    **config: Any,
 ) -> dict[str, Any]:
     config = {"target": target, "hyperparameters": TINY, **config}
     response = client.post(
         "/jobs",
-        files={"file": ("table.csv", content)},
+        files={"file": (filename, content)},
         data={"config": json.dumps(config)},
     )
     assert response.status_code == 202, response.text

@@ -46,8 +46,9 @@ class Watched:
         page.on("dialog", lambda dialog: self._refuse(dialog))
 
     def _hear(self, message: Any) -> None:
-        # What the page shows in words, or asks for again, is no fault of it.
-        is_told = re.search("status of (4|503)", message.text)
+        # What the page shows in words, or asks for again, is no fault of it: nor that
+        # another process has changed an interface of this machine.
+        is_told = re.search("status of (4|503)|ERR_NETWORK_CHANGED", message.text)
         if message.type == "error" and not is_told:
             self.faults.append(message.text)
 
@@ -86,8 +87,8 @@ class Watched:
 
     def check(self) -> None:
         """Nothing was wrong until now, and the view is one for everybody."""
-        assert self.page.evaluate("violations") == []
-        assert self.faults == []
+        violations = self.page.evaluate("violations")
+        assert not violations and not self.faults, (violations, self.faults)
         width, room = self.page.evaluate(
             "[document.documentElement.scrollWidth, innerWidth]"
         )

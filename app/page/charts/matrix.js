@@ -25,10 +25,12 @@ export function bySimilarity(matrix) {
 /** @param {number[][]} matrix @param {string} title */
 export function pairMatrix(matrix, title) {
   const order = bySimilarity(matrix);
-  const most = Math.max(...matrix.flat());
+  const apart = matrix.flatMap((row, i) => row.filter((_, j) => i !== j));
+  const [least, most] = [apart.reduce((a, b) => Math.min(a, b), Infinity), apart.reduce((a, b) => Math.max(a, b), 0)];
   const words = h("p", { class: "hint", "aria-live": "off" }, "Move over the cells to read them.");
   const tell = (/** @type {number} */ i, /** @type {number} */ j) => fill(words, `Members ${order[i]} and ${order[j]}: ${num(matrix[order[i]][order[j]])}`);
-  const shade = (/** @type {number} */ i, /** @type {number} */ j) => (most ? matrix[order[i]][order[j]] / most : 0);
+  /** Between the most alike pair and the most different one. @type {(i: number, j: number) => number} */
+  const shade = (i, j) => (i === j ? 0 : most > least ? 0.08 + (0.92 * (matrix[order[i]][order[j]] - least)) / (most - least) : 0.5);
   const picture = order.length <= MOST ? cells(order.length, shade, title) : canvas(order.length, shade, title);
   picture.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
     const box = picture.getBoundingClientRect();

@@ -17,7 +17,7 @@ export function pushes({ label, base, values, standard_error: errors }, row) {
     { class: "pushes" },
     h("p", { class: "hint" }, `${what} starts from ${num(base, 3)}, the mean over training rows; each column then pushes it.`),
     all.slice(0, SHOWN).map(([name, each]) => push(name, row[name], each, errors[name], most)),
-    all.length > SHOWN && h("p", { class: "hint" }, `The other ${all.length - SHOWN} columns add ${num(rest, 2)} together.`),
+    all.length > SHOWN && h("p", { class: "hint" }, all.length === SHOWN + 1 ? `The last column adds ${num(rest, 2)}.` : `The other ${all.length - SHOWN} columns add ${num(rest, 2)} together.`),
   );
 }
 

@@ -77,7 +77,7 @@ function columns(total) {
     h(
       "tr",
       { class: each.is_drifted ? "is-drifted" : null, hidden: i >= LISTED },
-      h("td", { class: "wrap" }, h("b", {}, name)),
+      h("td", { class: "wrap", style: { "min-width": "110px" } }, h("b", {}, name)),
       h("td", {}, h("span", { class: "score-bar", "aria-hidden": "true" }, h("i", { class: each.is_drifted ? "other" : "main", style: { width: `${Math.min(100, 100 * ratio(each))}%` } }))),
       h("td", { class: "numeric nowrap" }, `${num(each.psi, 2)} of ${num(each.bound, 2)}`),
       [each.missing, each.unseen, each.out_of_range].map((share) => h("td", { class: "numeric" }, share === null ? "–" : share ? percent(share) : "none")),

@@ -94,7 +94,7 @@ function sweepMaps(path) {
     const before = comparison.cells.find((/** @type {any} */ each) => each.cell === chosen.cell);
     if (before) open(before);
     return [
-      sweepWords(comparison).map((each) => h("p", { class: "said" }, each)),
+      sweepWords(comparison).map((each, i) => h("p", { class: i ? "said close" : "said strong" }, each)),
       names.length > 1 && h("div", { class: "row" }, control("down", "Down"), control("across", "Across")),
       picture,
       h("p", { class: "hint" }, "Means over seeds on validation; bluer is better, and more diverse. ★ the best, ≈ within noise of it. Choose a cell to open it or to make a model of it."),
@@ -153,7 +153,7 @@ function trials(path) {
     });
     const heads = ["Trial", "State"].map((each) => h("th", { scope: "col" }, each));
     return [
-      h("p", { class: "said" }, trialWords(tried, best, tied, metric), refit && [" ", link("The winner's own job and report", to("jobs", refit)), "."]),
+      h("p", { class: "said strong" }, trialWords(tried, best, tied, metric), refit && [" ", link("The winner's own job and report", to("jobs", refit)), "."]),
       parallel(axes, { isLess, best, metric: measureName(metric) }, open),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Trials" }, h("table", { class: "small" }, h("thead", {}, h("tr", {}, heads, h("th", { class: "numeric", scope: "col" }, measureName(metric)), h("th", {}, h("span", { class: "visually-hidden" }, "Promote")), names.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), body)),
       more,

@@ -1,0 +1,99 @@
+"""Take the pictures of the page that the README shows: `make pictures`.
+
+A service of its own trains on the wine example, so the numbers in them are real.
+"""
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser
+
+from tests.support.browser import open_browser
+from tests.support.services import post_job, wait_for_end
+from tests.support.stacks import Service, Stacks
+from tests.support.views import Watched, watch
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "figures"
+WINE = ROOT / "examples" / "wine_quality.csv"
+SIZE = {"width": 1280, "height": 860}
+SWEEP = {"grid": {"rank": [1, 4, 16], "sigma_init": [0.1, 0.5, 1.0, 2.0]}, "seeds": 2}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="lometab-pictures-") as name:
+        folder = Path(name)
+        stacks = Stacks(folder)
+        service = Service(stacks.make("embedded"))
+        try:
+            model, sweep = train(service)
+            with open_browser(folder) as browser:
+                take_all(browser, service, model, sweep)
+        finally:
+            service.stop()
+            stacks.close()
+
+
+def train(service: Service) -> tuple[dict[str, Any], dict[str, Any]]:
+    content = WINE.read_text()
+    asked: dict[str, Any] = {
+        "target": "quality",
+        "filename": WINE.name,
+        "preset": "fast",
+        "split": {"group_duplicates": True},
+    }
+    settings = {"k": 16, "max_epochs": 40}
+    model = post_job(
+        service.client,
+        content,
+        **asked,
+        name="wine",
+        baselines=["tabm", "mlp"],
+        hyperparameters=settings,
+    )
+    small = {"k": 8, "d_block": 64, "max_epochs": 6}
+    sweep = post_job(
+        service.client,
+        content,
+        **asked,
+        kind="sweep",
+        sweep=SWEEP,
+        hyperparameters=small,
+    )
+    ended = [wait_for_end(service, each["id"], 1200) for each in (model, sweep)]
+    return ended[0], ended[1]
+
+
+def take_all(
+    browser: Browser, service: Service, model: dict[str, Any], sweep: dict[str, Any]
+) -> None:
+    with watch(browser, service.address, viewport=SIZE) as watched:
+        watched.show(f"jobs/{model['id']}/report")
+        take(watched, "report", at="section:has(.matrix)")
+        page = watched.show(f"jobs/{sweep['id']}")
+        page.locator(".heat button.is-best").first.click()
+        take(watched, "sweep")
+    dark = {"viewport": SIZE, "color_scheme": "dark"}
+    with watch(browser, service.address, **dark) as watched:
+        page = watched.show(f"models/{model['model_id']}")
+        page.get_by_label(re.compile("^alcohol, slider")).fill("12.4")
+        page.get_by_role("button", name="Why?").click()
+        page.locator(".push").first.wait_for()
+        take(watched, "model")
+
+
+def take(watched: Watched, name: str, at: str = "h1") -> None:
+    """Args:
+    at: what the picture begins with.
+    """
+    watched.draw()
+    watched.page.locator(at).first.evaluate(
+        "each => scrollTo(0, scrollY + each.getBoundingClientRect().top - 34)"
+    )
+    watched.page.screenshot(path=FOLDER / f"page-{name}.png")
+
+
+if __name__ == "__main__":
+    main()
