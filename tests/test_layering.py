@@ -42,7 +42,10 @@ OURS_IN_WORKER = {
     "settings",
     "observe",
     "jobs",
+    "monitor",
+    "retention",
     "storage",
+    "webhooks",
 }
 
 

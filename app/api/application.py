@@ -20,6 +20,8 @@ from app.api import (
     reports,
     session,
     sweeps,
+    usage,
+    webhooks,
     workers,
 )
 from app.api.deps import refuse_unknown_query
@@ -45,7 +47,17 @@ def make_api(lifespan: Any) -> FastAPI:
     )
     routers = (
         *(predict, datasets, plans, jobs, reports, figures, sweeps, cards, models),
-        *(monitor, workers, session, limits, audit, health, neighbours),
+        *(
+            monitor,
+            webhooks,
+            workers,
+            session,
+            limits,
+            usage,
+            audit,
+            health,
+            neighbours,
+        ),
     )
     for room in routers:
         api.include_router(room.router)
