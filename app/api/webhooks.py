@@ -211,8 +211,14 @@ def change_webhook(
         webhooks.check_target(body.url)
     with db.transaction() as session:
         webhook = _find(session, webhook_id, caller.workspace_id, lock=True)
-        for name, value in body.model_dump(exclude_none=True).items():
-            setattr(webhook, name, value)
+        if body.url is not None:
+            webhook.url = body.url
+        if body.events is not None:
+            webhook.events = [*dict.fromkeys(map(str, body.events))]
+        if body.description is not None:
+            webhook.description = body.description
+        if body.is_enabled is not None:
+            webhook.is_enabled = body.is_enabled
         if body.is_enabled or body.url is not None:
             webhook.n_failed, webhook.not_before = 0, None
     return WebhookRead.of(webhook)
