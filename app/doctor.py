@@ -90,7 +90,7 @@ def _revision(session: Session) -> Iterator[str]:
 
 
 def _events(session: Session) -> Iterator[str]:
-    """Counted from 1 to the number that the job's row has."""
+    """Counted up to the number that the job's row has; the first may be gone by age."""
     found = (
         sa.select(
             Event.job_id,
@@ -102,7 +102,10 @@ def _events(session: Session) -> Iterator[str]:
         .subquery()
     )
     n = sa.func.coalesce(found.c.n, 0)
-    is_wrong = sa.or_(n != Job.event_seq, found.c.first != 1, found.c.last != n)
+    is_wrong = sa.or_(
+        n != Job.event_seq - sa.func.coalesce(found.c.first, 1) + 1,
+        found.c.last != Job.event_seq,
+    )
     rows = session.execute(
         sa.select(Job.id, Job.event_seq, n, found.c.first, found.c.last)
         .outerjoin(found, found.c.job_id == Job.id)
@@ -117,16 +120,21 @@ def _attempts(session: Session) -> Iterator[str]:
         sa.select(
             Attempt.job_id,
             sa.func.count().label("n"),
+            sa.func.min(Attempt.number).label("first"),
             sa.func.max(Attempt.number).label("last"),
         )
         .group_by(Attempt.job_id)
         .subquery()
     )
     n = sa.func.coalesce(found.c.n, 0)
+    is_wrong = sa.or_(
+        n != Job.attempt - sa.func.coalesce(found.c.first, 1) + 1,
+        found.c.last != Job.attempt,
+    )
     rows = session.execute(
         sa.select(Job.id, Job.attempt, n)
         .outerjoin(found, found.c.job_id == Job.id)
-        .where(Job.kind == JobKind.TRAIN, sa.or_(n != Job.attempt, found.c.last != n))
+        .where(Job.kind == JobKind.TRAIN, is_wrong)
     )
     for id_, attempt, count in rows:
         yield f"{id_}: {count} attempts, where its row says {attempt}"

@@ -265,6 +265,30 @@ class TooManyQueuedJobs(AppError):
     status, code = 429, "too_many_queued_jobs"
 
 
+class QuotaExceeded(AppError):
+    """The workspace keeps as many bytes as it may; delete what is not needed."""
+
+    status, code = 507, "quota_exceeded"
+
+
+class TooManyModels(AppError):
+    """The workspace has as many models as it may; delete one that is not needed."""
+
+    status, code = 429, "too_many_models"
+
+
+class TooManyWebhooks(AppError):
+    """The workspace has as many webhooks as it may; delete one that is not needed."""
+
+    status, code = 429, "too_many_webhooks"
+
+
+class BadTarget(Invalid):
+    """A webhook may not have this address; `detail` says why."""
+
+    code = "bad_target"
+
+
 class Unavailable(AppError):
     """The database is out of reach; ask again after `Retry-After` seconds."""
 

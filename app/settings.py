@@ -1,5 +1,6 @@
 """The service's settings: the only reader of the environment."""
 
+import ipaddress
 import json
 import os
 import re
@@ -23,6 +24,12 @@ OLD_DATA_DIR = Path("lometab-data")
 """Where earlier versions kept their files: below the folder they were started in."""
 OTHERS = ("LOMETAB_URL", "LOMETAB_KEY", "LOMETAB_PATROL_SECONDS")
 """Variables of ours that are no settings of the service."""
+PER_WORKSPACE = (
+    *("max_queued_jobs", "max_webhooks", "max_stored_bytes", "max_models"),
+    *("keep_datasets_days", "keep_failed_jobs_days"),
+    *("keep_events_days", "keep_attempts_days"),
+)
+"""Settings that a workspace can have of its own."""
 
 
 def find_data_dir() -> Path:
@@ -160,10 +167,42 @@ class Settings(BaseSettings):
     """About how many rows of a prediction job a worker takes at a time."""
     prediction_kept_days: float = Field(default=7.0, gt=0, le=36_500)
     """How long the result of a prediction job is kept."""
+    max_webhooks: int = Field(default=20, ge=0)
+    """Webhooks of a workspace; others get a 429."""
+    webhook_networks: Annotated[list[str], NoDecode] = []
+    """Networks that webhooks may reach though they are not public, with commas between
+    them: `10.1.0.0/16,127.0.0.1/32`; there http will do, elsewhere it takes https."""
+    webhook_seconds: float = Field(default=10.0, gt=0)
+    """How long a receiver may take, from the connection to the end of its answer."""
+    webhook_poll_seconds: float = Field(default=2.0, gt=0)
+    """How often a worker looks for messages to webhooks that are due."""
+    webhook_backoff_seconds: float = Field(default=5.0, ge=0)
+    """The wait after a first attempt that failed; each next one is five times longer,
+    up to six hours."""
+    webhook_attempts: int = Field(default=9, gt=0)
+    """Attempts at a message before it is given up."""
+    webhook_days: int = Field(default=30, gt=0)
+    """How long messages to webhooks, and what became of them, are kept."""
 
     max_queued_jobs: int = Field(default=20_000, gt=0)
     """Jobs of a workspace that wait at a time, the runs of sweeps and tune jobs
     included; others get a 429."""
+    max_stored_bytes: int = Field(default=0, ge=0)
+    """Bytes of files that a workspace keeps; uploads and jobs beyond get a 507; 0: any
+    number."""
+    max_models: int = Field(default=0, ge=0)
+    """Models of a workspace; jobs beyond get a 429; 0: any number."""
+    keep_datasets_days: float = Field(default=0, ge=0)
+    """Datasets that no job uses go after so many days; 0: never; so below."""
+    keep_failed_jobs_days: float = Field(default=0, ge=0)
+    """The same for jobs that failed or were cancelled, by when they ended."""
+    keep_events_days: float = Field(default=0, ge=0)
+    """The same for events of jobs that have ended; the last one stays."""
+    keep_attempts_days: float = Field(default=0, ge=0)
+    """The same for attempts at jobs that have ended; the last one stays."""
+    workspaces: dict[str, dict[str, float]] = {}
+    """What holds for some workspaces alone, of the settings `max_queued_jobs`,
+    `max_webhooks`, and the six above: `{"acme": {"max_models": 10}}`."""
     worker_queue: str = Field(default="cpu", pattern="^(cpu|gpu)$")
     """The queue this worker takes jobs from."""
     training_threads: int = Field(default=0, ge=0)
@@ -231,6 +270,39 @@ class Settings(BaseSettings):
                     "an origin is like https://app.example, without a path"
                 )
         return origins
+
+    @field_validator("workspaces")
+    @classmethod
+    def check_workspaces(
+        cls, given: dict[str, dict[str, float]]
+    ) -> dict[str, dict[str, float]]:
+        for name, chosen in given.items():
+            for setting, value in chosen.items():
+                if setting not in PER_WORKSPACE:
+                    hint = suggest(setting, PER_WORKSPACE)
+                    raise ValueError(f"{name}: there is no setting {setting!r}{hint}")
+                if value < 0:
+                    raise ValueError(f"{name}: {setting} must not be below 0")
+        return given
+
+    def for_workspace(self, workspace_id: str) -> "Settings":
+        """The settings as they hold in one workspace."""
+        chosen = self.workspaces.get(workspace_id)
+        return self if chosen is None else self.model_copy(update=chosen)
+
+    @field_validator("webhook_networks", mode="before")
+    @classmethod
+    def split_networks(cls, given: object) -> object:
+        if not isinstance(given, str):
+            return given
+        if given.startswith("["):
+            return json.loads(given)
+        return [each.strip() for each in given.split(",") if each.strip()]
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def check_networks(cls, given: list[str]) -> list[str]:
+        return [str(ipaddress.ip_network(each)) for each in given]
 
     @field_validator("ort_providers", mode="before")
     @classmethod

@@ -44,7 +44,10 @@ OURS_IN_WORKER = {
     "settings",
     "observe",
     "jobs",
+    "monitor",
+    "retention",
     "storage",
+    "webhooks",
 }
 
 

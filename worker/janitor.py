@@ -2,7 +2,7 @@
 
 import logging
 
-from app import jobs
+from app import jobs, retention, webhooks
 from app.settings import Settings
 from app.storage import blobs, db, orphans, scratch
 
@@ -18,6 +18,11 @@ def run(settings: Settings) -> None:
     with db.transaction() as session:
         n_dead = jobs.forget_dead_workers(session, silent_for=dead_after)
     jobs.drop_answers(kept_seconds=settings.checkpoint_kept_seconds)
+    with db.transaction() as session:
+        webhooks.remove_old(session, days=settings.webhook_days)
+    n_old = retention.sweep(settings)
+    if n_old:
+        log.info("%s rows were older than they are to be kept", n_old)
     try:
         n_orphans = orphans.remove_orphans()
     except blobs.StoreAway as error:  # the rest is for the next time

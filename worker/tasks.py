@@ -25,7 +25,7 @@ from app.settings import get_settings
 from app.storage import scratch
 from app.storage.enums import JobRole
 from app.storage.tables import Job
-from worker import reaper, record
+from worker import courier, reaper, record
 from worker.child import Children, ProcessChild
 from worker.health import Health
 from worker.identity import WORKER_ID, stopping
@@ -107,7 +107,9 @@ def start(**_: object) -> None:
         end_with_parent()
     reporting.start()
     traces.begin("lometab-worker")
-    threading.Thread(target=reaper.run_for_ever, name="reaper", daemon=True).start()
+    for each in (reaper, courier):
+        name = each.__name__.rpartition(".")[2]
+        threading.Thread(target=each.run_for_ever, name=name, daemon=True).start()
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

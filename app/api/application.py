@@ -22,6 +22,8 @@ from app.api import (
     reports,
     session,
     sweeps,
+    usage,
+    webhooks,
     workers,
 )
 from app.api.deps import refuse_unknown_query
@@ -47,8 +49,8 @@ def make_api(lifespan: Any) -> FastAPI:
     )
     routers = (
         *(predict, datasets, plans, jobs, reports, figures, sweeps, cards, models),
-        predictions,
-        *(monitor, workers, session, limits, audit, health, metrics, neighbours),
+        *(predictions, monitor, webhooks, workers, session, limits, usage, audit),
+        *(health, metrics, neighbours),
     )
     for room in routers:
         api.include_router(room.router)

@@ -622,3 +622,38 @@ MONITOR = {
     "days": [{"day": "2026-11-17", **_WATCHED}],
     "total": _WATCHED,
 }
+
+WEBHOOK = {
+    "id": "wh_0123456789ab",
+    "url": "https://hooks.example.com/lometab",
+    "events": ["job.succeeded", "job.failed"],
+    "description": "to the team's channel",
+    "is_enabled": True,
+    "n_failed": 0,
+    "not_before": None,
+    "created_at": "2026-01-31T12:00:00Z",
+}
+WEBHOOK_SECRET = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+DELIVERY = {
+    "id": "msg_0123456789ab",
+    "type": "job.succeeded",
+    "status": "delivered",
+    "attempt": 1,
+    "next_at": "2026-01-31T12:00:00Z",
+    "attempts": [
+        {
+            "attempt": 1,
+            "at": "2026-01-31T12:00:01Z",
+            "status": 204,
+            "error": None,
+            "seconds": 0.12,
+        }
+    ],
+    "body": {
+        "type": "job.succeeded",
+        "timestamp": "2026-01-31T12:00:00Z",
+        "data": {"workspace_id": "default", "job_id": JOB},
+    },
+    "created_at": "2026-01-31T12:00:00Z",
+    "delivered_at": "2026-01-31T12:00:01Z",
+}

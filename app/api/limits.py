@@ -16,8 +16,12 @@ from app.errors import (
     DiskFull,
     HeadersTooLarge,
     Overloaded,
+    QuotaExceeded,
     TooLarge,
+    TooManyModels,
+    TooManyQueuedJobs,
     TooManyRequests,
+    TooManyWebhooks,
     TooMuchMemory,
 )
 from app.settings import Settings
@@ -43,6 +47,10 @@ _ERRORS: dict[str, type[AppError]] = {
     "key_requests_per_minute": TooManyRequests,
     "key_max_concurrent": TooManyRequests,
     "min_free_bytes": DiskFull,
+    "max_queued_jobs": TooManyQueuedJobs,
+    "max_stored_bytes": QuotaExceeded,
+    "max_models": TooManyModels,
+    "max_webhooks": TooManyWebhooks,
 }
 """What is answered beyond a limit, if anything is: some only end a connection."""
 

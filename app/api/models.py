@@ -1,6 +1,7 @@
 """Models: what a job made, and what it answers."""
 
 import base64
+import secrets
 from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.orm import Session
 
-from app import jobs
+from app import jobs, webhooks
 from app.access import Reader, Writer
 from app.api.bodies.changes import Change
 from app.api.bodies.common import Page
@@ -36,6 +37,7 @@ from app.api.responses import IfNoneMatch, matches, problems
 from app.errors import NotFound, PreconditionFailed
 from app.serving import find_model
 from app.storage import blobs, db
+from app.storage.enums import WebhookEvent
 from app.storage.tables import Job, ModelAlias, TrainedModel
 from lometab.errors import DataError
 from lometab.evaluation import Effects
@@ -275,10 +277,32 @@ def write_alias(
         before = session.get(ModelAlias, tuple(key.values()), with_for_update=True)
         _check_unchanged(before, if_match, if_none_match)
         model = find_model(session, f"{name}@{body.version}", caller.workspace_id)
+        previous = None if before is None else before.model_id
         session.merge(ModelAlias(**key, model_id=model.id))
+        if previous != model.id:
+            _announce(session, model, alias, previous)
         aliases = _find_aliases(session, [model])[model.id]
     response.headers["ETag"] = f'"{model.id}"'
     return ModelSummary(**_summarise(model, aliases))
+
+
+def _announce(
+    session: Session, model: TrainedModel, alias: str, previous: str | None
+) -> None:
+    """Tell webhooks that an alias has come to point at a model."""
+    webhooks.announce(
+        session,
+        model.workspace_id,
+        WebhookEvent.MODEL_PROMOTED,
+        {
+            "model_id": model.id,
+            "name": model.name,
+            "version": model.version,
+            "alias": alias,
+            "previous_model_id": previous,
+        },
+        key=f"{model.id}/{alias}/{secrets.token_hex(8)}",
+    )
 
 
 def _check_unchanged(

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from app.errors import BadCursor, Invalid
 from app.settings import get_settings
-from app.storage.tables import AuditRecord, Dataset, Job, TrainedModel
+from app.storage.tables import AuditRecord, Dataset, Delivery, Job, TrainedModel
 
-Row = TypeVar("Row", Job, TrainedModel, Dataset, AuditRecord)
+Row = TypeVar("Row", Job, TrainedModel, Dataset, AuditRecord, Delivery)
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Rows on a page.")]
 Cursor = Annotated[

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.datasets.uploads import Upload
 from app.settings import Settings
-from app.storage import blobs, db
+from app.storage import blobs, db, usage
 from app.storage.tables import Dataset, new_id
 from lometab.table import Expected, ParquetTable, ReadOptions, Verdict, examine_file
 
@@ -62,6 +62,8 @@ def ingest(
         "profile": asdict(profile)
         | {"columns": [column.to_dict() for column in profile.columns]},
     }
+    with db.reading() as session:
+        usage.check_bytes(session, settings, workspace_id, path.stat().st_size)
     while True:
         with path.open("rb") as file:
             table_sha256 = blobs.store(workspace_id, file)

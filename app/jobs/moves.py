@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from app import webhooks
 from app.storage import db
 from app.storage.enums import HELD, EventType, JobStatus
 from app.storage.tables import Base, Event, Job
@@ -102,6 +103,11 @@ def record(
             for i, (kind, data) in enumerate(events)
         ],
     )
+    for i, (kind, data) in enumerate(events):
+        told = [
+            (job_id, workspace_id, first + i) for job_id, workspace_id, first in rows
+        ]
+        webhooks.announce_ends(session, told, EventType(kind), data)
 
 
 _EVENTS = Base.metadata.tables[Event.__tablename__]

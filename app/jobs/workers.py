@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.errors import TooManyQueuedJobs
 from app.settings import Settings
-from app.storage import db
+from app.storage import db, usage
 from app.storage.enums import HELD, JobKind, JobStatus
 from app.storage.tables import Job, Worker
 from lometab import __version__
@@ -85,12 +85,14 @@ def count_queued(session: Session, queue: str) -> int:
 def check_room(
     session: Session, workspace_id: str, n_new: int, settings: Settings
 ) -> None:
-    """See that a workspace may have so many more queued jobs.
+    """See that a workspace may have so many more queued jobs, and what they make.
 
     Requests at the same moment may each find room, and exceed the limit together by
     what they bring.
     """
-    limit = settings.max_queued_jobs
+    usage.check_bytes(session, settings, workspace_id, 0)
+    usage.check_models(session, settings, workspace_id)
+    limit = settings.for_workspace(workspace_id).max_queued_jobs
     n_queued = session.scalar(
         sa.select(sa.func.count())
         .select_from(Job)

@@ -1,4 +1,5 @@
 """What is kept: `enums` and `tables`, `db` (engine and transactions), and `blobs`, in
-one of the `stores`; what is not to be kept: `orphans` and `scratch`."""
+one of the `stores`, with the `usage` of a workspace; what is not to be kept: `orphans`
+and `scratch`."""
 
-__all__ = ["blobs", "db", "enums", "orphans", "scratch", "stores", "tables"]
+__all__ = ["blobs", "db", "enums", "orphans", "scratch", "stores", "tables", "usage"]

@@ -118,3 +118,20 @@ class Queue(StrEnum):
 
     CPU = "cpu"
     GPU = "gpu"
+
+
+class WebhookEvent(StrEnum):
+    """What a webhook can be told of."""
+
+    JOB_SUCCEEDED = "job.succeeded"  # a job that is no part of another
+    JOB_FAILED = "job.failed"  # the same
+    MODEL_PROMOTED = "model.promoted"  # an alias came to point at another model
+    MONITOR_ALARM = "monitor.alarm"  # a day's rows are unlike those of training
+
+
+class DeliveryStatus(StrEnum):
+    """Where a message to a webhook is on its way."""
+
+    PENDING = "pending"  # it waits for its next attempt
+    DELIVERED = "delivered"  # the receiver said so
+    DEAD = "dead"  # given up; it can be delivered again by hand

@@ -13,12 +13,14 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from app.storage.enums import (
     HELD,
     MEASURED,
+    DeliveryStatus,
     EventType,
     JobKind,
     JobPhase,
     JobRole,
     JobStatus,
     Queue,
+    WebhookEvent,
 )
 
 DEFAULT_WORKSPACE = "default"
@@ -100,6 +102,8 @@ class Base(DeclarativeBase):
         JobRole: EnumText(JobRole),
         JobStatus: EnumText(JobStatus),
         Queue: EnumText(Queue),
+        WebhookEvent: EnumText(WebhookEvent),
+        DeliveryStatus: EnumText(DeliveryStatus),
     }
 
 
@@ -516,3 +520,65 @@ class IdempotencyKey(Base):
     locked_until: Mapped[datetime]
     response: Mapped[dict[str, Any] | None] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(default=utc_now, index=True)
+
+
+class Webhook(Base):
+    """An address that is told of what happens in a workspace."""
+
+    __tablename__ = "webhooks"
+    __table_args__ = (sa.Index(None, "workspace_id", "created_at", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workspace_id: Mapped[str]
+    url: Mapped[str]
+    events: Mapped[list[Any]]
+    """WebhookEvent."""
+    description: Mapped[str | None]
+    is_enabled: Mapped[bool] = mapped_column(default=True)
+    secret: Mapped[str]
+    """It signs, so it is kept as it is; no answer of the API has it but the first."""
+    old_secret: Mapped[str | None]
+    """The one before; it signs too, until `old_until`."""
+    old_until: Mapped[datetime | None]
+    n_failed: Mapped[int] = mapped_column(default=0)
+    """Attempts in a row that failed, of whatever message."""
+    not_before: Mapped[datetime | None]
+    """A receiver that fails is left alone until then."""
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+
+class Delivery(Base):
+    """A message to a webhook: written with what it tells of, sent later."""
+
+    __tablename__ = "deliveries"
+    __table_args__ = (
+        sa.UniqueConstraint("webhook_id", "key"),
+        sa.CheckConstraint(f"status IN {_list(DeliveryStatus)}", name="status"),
+        sa.Index(None, "webhook_id", "created_at", "id"),
+        sa.Index(None, "status", "next_at"),
+        sa.Index(None, "created_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    """The header `webhook-id`: the same in each attempt."""
+    webhook_id: Mapped[str] = mapped_column(
+        sa.ForeignKey("webhooks.id", ondelete="CASCADE")
+    )
+    workspace_id: Mapped[str]
+    type: Mapped[WebhookEvent]
+    key: Mapped[str]
+    """What happened: there is one message of it to each webhook."""
+    body: Mapped[str]
+    """As it is sent and signed."""
+    status: Mapped[DeliveryStatus] = mapped_column(default=DeliveryStatus.PENDING)
+    attempt: Mapped[int] = mapped_column(default=0)
+    """How often it was sent; never set back."""
+    n_failed: Mapped[int] = mapped_column(default=0)
+    """Attempts that failed, since it was last asked for by hand."""
+    next_at: Mapped[datetime] = mapped_column(default=utc_now)
+    locked_until: Mapped[datetime | None]
+    """A worker sends it."""
+    attempts: Mapped[list[Any]] = mapped_column(default=list)
+    """The last ones: number, time, status or error, seconds."""
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    delivered_at: Mapped[datetime | None]

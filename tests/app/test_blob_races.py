@@ -53,6 +53,7 @@ def test_a_removal_in_the_middle_of_storing(engine: sa.Engine, at: int) -> None:
     assert blobs.read("default", sha256) == CONTENT
 
 
+@pytest.mark.database_store
 def test_a_removal_between_the_chunks_of_a_new_blob(engine: sa.Engine) -> None:
     """Two store the same new bytes; one is done and deleted while the other writes."""
 
@@ -66,6 +67,7 @@ def test_a_removal_between_the_chunks_of_a_new_blob(engine: sa.Engine) -> None:
     assert count(Blob) == 1 and count(BlobChunk) == -(-len(CONTENT) // CHUNK_BYTES)
 
 
+@pytest.mark.database_store
 def test_of_two_that_store_the_same_one_is_kept(engine: sa.Engine) -> None:
     def on_read(n_reads: int) -> None:
         if n_reads == N_READS + 2:
@@ -87,6 +89,7 @@ def damage(sha256: str) -> None:
         )
 
 
+@pytest.mark.database_store
 def test_a_damaged_blob_is_told_and_mended(engine: sa.Engine) -> None:
     sha256 = blobs.store_bytes("default", CONTENT)
     refer(sha256)
@@ -107,6 +110,7 @@ def upload(folder: Path, text: str) -> Dataset:
     return datasets.ingest(sent, "default", ReadOptions(), get_settings())
 
 
+@pytest.mark.database_store
 def test_uploading_again_mends_a_dataset(engine: sa.Engine, tmp_path: Path) -> None:
     text = make_csv(200)
     dataset = upload(tmp_path / "first", text)
@@ -117,6 +121,7 @@ def test_uploading_again_mends_a_dataset(engine: sa.Engine, tmp_path: Path) -> N
     assert datasets.open_table(again).n_rows == 200
 
 
+@pytest.mark.database_store
 def test_uploads_and_deletions_at_random(engine: sa.Engine, tmp_path: Path) -> None:
     """Whatever the order: what an upload answered with can be read, unless deleted."""
     text = make_csv(60)
@@ -175,6 +180,7 @@ def test_a_dataset_that_goes_while_it_is_looked_for(
     assert met and datasets.open_table(dataset).n_rows == 30
 
 
+@pytest.mark.database_store
 def test_a_store_that_is_cut_off_leaves_nothing(engine: sa.Engine) -> None:
     def on_read(n_reads: int) -> None:
         if n_reads == N_READS + 3:

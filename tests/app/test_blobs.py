@@ -11,6 +11,7 @@ from app.storage.tables import CHUNK_BYTES
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.database_store
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
 def test_round_trip(database: sa.Connection, size: int) -> None:
     content = bytes(i % 251 for i in range(size))
@@ -29,6 +30,7 @@ def test_workspaces_are_apart(database: sa.Connection) -> None:
         blobs.read("two", sha256)
 
 
+@pytest.mark.database_store
 def test_chunks_without_their_row_are_not_there(database: sa.Connection) -> None:
     sha256 = blobs.store_bytes("default", b"half")
     database.execute(sa.text("DELETE FROM blobs"))

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from app import access as auth
+from app import webhooks
 from app.access import uses
 from app.main import api
 from app.settings import get_settings
 from app.storage import db
-from app.storage.tables import TrainedModel, utc_now
+from app.storage.enums import WebhookEvent
+from app.storage.tables import Delivery, TrainedModel, utc_now
 from tests.support.http import check_problem, make_key
 from tests.support.models import ROWS, succeed
 
@@ -34,6 +37,7 @@ LINES: dict[str, str | None] = {
     "POST /session": EVERY,
     "DELETE /session": EVERY,
     "GET /limits": "read",
+    "GET /usage": "read",
     "GET /workers": "read",
     "GET /queue": "read",
     "GET /audit": "write",
@@ -87,6 +91,14 @@ LINES: dict[str, str | None] = {
     "POST /models/{model_id}/predictions": "write",
     "GET /jobs/{job_id}/result": "read",
     "GET /jobs/{job_id}/faults": "read",
+    "POST /webhooks": "write",
+    "GET /webhooks": "write",
+    "GET /webhooks/{webhook_id}": "write",
+    "PATCH /webhooks/{webhook_id}": "write",
+    "DELETE /webhooks/{webhook_id}": "write",
+    "POST /webhooks/{webhook_id}/rotate": "write",
+    "GET /webhooks/{webhook_id}/deliveries": "write",
+    "POST /webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver": "write",
     "GET /models/{model_id}/monitor": "read",
     "POST /models/{model_id}/outcomes": "write",
 }
@@ -127,6 +139,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /models/{model_id}/invocations": {"instances": ROWS[:2]},
     "POST /models/{model_id}/prune": {"members": 1},
     "POST /models/{model_id}/predictions": {"dataset_id": "{dataset_id}"},
+    "POST /webhooks": {"url": "https://hooks.example.com", "events": ["job.failed"]},
+    "PATCH /webhooks/{webhook_id}": {"is_enabled": False},
     "POST /models/{model_id}/outcomes": {"outcomes": [{"id": "a", "value": 1.0}]},
 }
 QUERIES = {
@@ -152,6 +166,8 @@ NAMES = {
     "job_id": "job_x",
     "model_id": "mdl_x",
     "dataset_id": "ds_x",
+    "webhook_id": "wh_x",
+    "delivery_id": "msg_x",
     "name": "n",
     "alias": "a",
     "figure": "training.json",
@@ -260,7 +276,21 @@ def test_another_workspace_meets_none_of_ours(client: TestClient) -> None:
         row = session.get_one(TrainedModel, job["model_id"])
         row.name, row.version = "n", 1
     model = client.get(f"/models/{job['model_id']}").json()
+    with db.transaction() as session:
+        webhook = webhooks.create_webhook(
+            session,
+            workspace_id="default",
+            url="https://hooks.example.com",
+            events=[WebhookEvent.JOB_FAILED],
+            description=None,
+        )
+        webhooks.announce(
+            session, "default", WebhookEvent.JOB_FAILED, {}, key="something"
+        )
+        delivery_id = session.scalars(sa.select(Delivery.id)).one()
     names = {
+        "webhook_id": webhook.id,
+        "delivery_id": delivery_id,
         "job_id": job["id"],
         "model_id": model["id"],
         "dataset_id": job["dataset_id"],
@@ -274,6 +304,7 @@ def test_another_workspace_meets_none_of_ours(client: TestClient) -> None:
     # What would end the test's own rows comes last, and in their order.
     order = {"DELETE /models/{model_id}": 1, "DELETE /jobs/{job_id}": 2}
     order["DELETE /datasets/{dataset_id}"] = 3
+    order["DELETE /webhooks/{webhook_id}"] = 4
     for way in sorted(CLOSED, key=lambda way: order.get(way.line, 0)):
         foreign = ask(client, way, stranger, names)
         if _names_a_row(way):

@@ -11,6 +11,7 @@ from tests.support.fake_child import FakeChild, add_job, attempt, read, write_mo
 pytestmark = pytest.mark.usefixtures("sqlite")
 
 
+@pytest.mark.database_store
 def test_retry_succeeds_once_the_file_was_sent_again() -> None:
     job = add_job()
     with db.transaction() as session:

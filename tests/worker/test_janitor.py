@@ -137,6 +137,7 @@ def count(table: type[Blob] | type[BlobChunk]) -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(table)) or 0
 
 
+@pytest.mark.database_store
 def test_blobs_that_nothing_refers_to_go(clean: None) -> None:
     checkpoint = blobs.store_bytes("default", b"a checkpoint")
     add_job(checkpoint_sha256=checkpoint)  # and its table
@@ -159,6 +160,7 @@ def add_chunk(generation: str) -> None:
         )
 
 
+@pytest.mark.database_store
 def test_chunks_that_nobody_named_go(clean: None) -> None:
     add_job()
     add_chunk(f"{int(time.time()) - 4000:010x}-{'0' * 24}")
@@ -168,6 +170,7 @@ def test_chunks_that_nobody_named_go(clean: None) -> None:
     assert count(BlobChunk) == 2
 
 
+@pytest.mark.database_store
 def test_an_upload_that_takes_longer_than_that_is_not_lost(
     clean: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +192,7 @@ def test_an_upload_that_takes_longer_than_that_is_not_lost(
     assert count(BlobChunk) == 1
 
 
+@pytest.mark.database_store
 def test_what_is_named_at_that_moment_stays(
     clean: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

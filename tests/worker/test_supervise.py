@@ -314,6 +314,7 @@ def damage(sha256: str | None, how: str) -> None:
         )
 
 
+@pytest.mark.database_store
 @pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
 def test_damaged_checkpoint_is_dropped(how: str) -> None:
     add_job()
