@@ -1,6 +1,7 @@
 """Which rows an estimator trains on, and which it sets aside for validation."""
 
 import math
+import warnings
 from numbers import Real
 from typing import Any
 
@@ -22,7 +23,8 @@ def hold_out(target: Array, share: float, *, labels: Labels | None, seed: int) -
 
     Args:
         target: the numbers, or the index of each row's class.
-        share: of the rows, for validation; of each class the same.
+        share: of the rows, for validation; of each class the same. The only row of a
+            class is for training.
         labels: the classes; None for regression.
     """
     if not isinstance(share, Real) or not 0 < share < 1:
@@ -32,28 +34,41 @@ def hold_out(target: Array, share: float, *, labels: Labels | None, seed: int) -
         )
     n_rows = len(target)
     n_classes = len(labels or ())
-    min_train, min_val = max(n_classes, _MIN_TRAIN_ROWS), max(n_classes, 1)
+    single = _find_single(target, labels)
+    others = np.setdiff1d(np.arange(n_rows), single)
+    min_train = max(n_classes, _MIN_TRAIN_ROWS)
+    min_val = max(n_classes - len(single), 1)
     if n_rows < min_train + min_val:
         raise DataError(
             f"at least {min_train + min_val} rows are needed to train and to "
             f"validate, however: n_samples={n_rows}"
         )
-    if labels is not None:
-        rare = np.flatnonzero(np.bincount(target) < 2)
-        if len(rare):
+    if labels is not None and len(single):
+        rare = [labels[target[row]] for row in single]
+        if n_classes - len(rare) < 2:
             raise DataError(
-                f"the class {labels[rare[0]]!r} has only one row, "
-                "and training and validation need one each; add rows of it, leave "
-                "it out, or give X_val and y_val"
+                f"the class {rare[0]!r} has only one row, and training and validation "
+                "need one each; add rows of it, leave it out, or give X_val and y_val"
             )
+        warnings.warn(
+            f"classes with only one row are trained on and not validated: {rare[:20]}",
+            stacklevel=3,
+        )
     n_val = min(max(math.ceil(share * n_rows), min_val), n_rows - min_train)
     train, val = train_test_split(
-        np.arange(n_rows),
+        others,
         test_size=n_val,
         random_state=seed,
-        stratify=target if n_classes else None,
+        stratify=target[others] if n_classes else None,
     )
-    return {"train": np.sort(train), "val": np.sort(val)}
+    return {"train": np.sort(np.concatenate([train, single])), "val": np.sort(val)}
+
+
+def _find_single(target: Array, labels: Labels | None) -> NDArray[np.intp]:
+    """The rows of classes that have no other."""
+    if labels is None:
+        return np.empty(0, dtype=np.intp)
+    return np.flatnonzero(np.bincount(target, minlength=len(labels))[target] == 1)
 
 
 def check_train_part(target: Array, labels: Labels | None) -> None:

@@ -114,27 +114,14 @@ def kinds_of(estimator: Any) -> dict[str, str]:
 
 def list_expected(estimator: Any) -> dict[str, str]:
     """Those that ask for what we do otherwise, and why."""
-    found = {
+    return {
         "check_sample_weight_equivalence_on_dense_data": "rows are set aside by lot: "
         "a row that counts twice is not two rows",
         "check_dataframe_column_names_consistency": "columns may come in another order",
     }
-    if isinstance(estimator, LoMETabClassifier):
-        single = "its data has a class of one row, which cannot be validated"
-        found |= dict.fromkeys(
-            (
-                *(
-                    "check_dont_overwrite_parameters",
-                    "check_f_contiguous_array_estimator",
-                ),
-                *("check_methods_sample_order_invariance", "check_dict_unchanged"),
-                *("check_methods_subset_invariance", "check_fit2d_predict1d"),
-            ),
-            single,
-        )
-    return found
 
 
+@pytest.mark.filterwarnings("ignore:classes with only one row")
 @parametrize_with_checks(
     [classifier(), regressor()],
     expected_failed_checks=list_expected,
@@ -261,6 +248,20 @@ def test_rows_set_aside_have_every_class() -> None:
     rows = np.concatenate([parts["train"], parts["val"]])
     assert sorted(rows) == [*range(100)]
     assert {*target[parts["train"]]} == {*target[parts["val"]]} == {0, 1, 2}
+
+
+def test_the_only_row_of_a_class_is_trained_on() -> None:
+    _, y = labels(100)
+    y[7] = "top"
+    model = classifier(max_epochs=1)
+    with pytest.warns(UserWarning, match=r"not validated: \['top'\]"):
+        model.fit(numbers(100)[0], y)
+    assert [*model.classes_] == ["low", "middle", "top"]
+    target = model._learn_target(y)
+    with pytest.warns(UserWarning, match="only one row"):
+        parts = hold_out(target, 0.3, labels=model._labels, seed=0)
+    assert 7 in parts["train"] and len(parts["val"]) == 30
+    assert sorted(np.concatenate([*parts.values()])) == [*range(100)]
 
 
 def test_rows_beside_a_row_do_not_change_its_answer() -> None:
@@ -590,7 +591,7 @@ BAD_FITS: dict[str, tuple[Any, str]] = {
         "the target goes from .* to .*e.301, which floating point cannot",
     ),
     "class with one row": (
-        lambda: classifier().fit(X, with_label(GRADES, "rare")),
+        lambda: classifier().fit(X, with_label(np.full(120, "many"), "rare")),
         "the class 'rare' has only one row.*add rows of it",
     ),
     "class only in validation": (
@@ -610,7 +611,7 @@ BAD_FITS: dict[str, tuple[Any, str]] = {
         "at least 4 rows are needed to train and to validate, .*n_samples=3",
     ),
     "few rows for the classes": (
-        lambda: classifier().fit(X[:4], GRADES[:4]),
+        lambda: classifier().fit(X[:4], np.array([*"aabb"])),
         "at least 5 rows are needed",
     ),
     "few rows beside given validation": (
