@@ -224,11 +224,8 @@ def predict(
     answer.raise_for_status()
     taken_in = time.perf_counter() - asked_at
     job_id, n_rows = answer.json()["id"], answer.json()["progress"]["n_rows"]
-    wait_until(
-        lambda: service.read_job(job_id)["progress"]["rows_done"] >= n_rows / 2,
-        seconds=24 * 3600,
-        what="half of the rows",
-    )
+    while service.read_job(job_id)["progress"]["rows_done"] < n_rows / 2:
+        time.sleep(0.5)
     service.workers[0].kill()
     job = service.wait_for_end(job_id)
     peaks = {name: round(size / 2**20) for name, size in service.peaks.items()}

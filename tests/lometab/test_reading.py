@@ -2,14 +2,19 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lometab.errors import DataError
+from lometab.notes import Notes
 from lometab.table import ParquetTable, ReadOptions, read_csv, read_file, scan
 
 CELLS = st.one_of(
@@ -99,3 +104,44 @@ def test_a_record_may_be_longer_than_a_block(tmp_path: Path) -> None:
     (tmp_path / "file").write_text(long)
     with pytest.raises(DataError, match="line 2 begins a record of more than 1 MiB"):
         read_file(tmp_path / "file", tmp_path / "table")
+
+
+@pytest.mark.parametrize("size", [7, 100, 250, 999, 5000])
+def test_a_table_is_divided_without_a_gap(size: int, tmp_path: Path) -> None:
+    """By row groups where these are small, and within them where they are large."""
+    path = tmp_path / "t.parquet"
+    groups = [100, 100, 1, 700, 99]
+    starts = np.cumsum([0, *groups])
+    names = ["a", "b"]
+    schema = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
+    metadata = {b"lometab": json.dumps({"names": names}).encode()}
+    with pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
+        for start, n in zip(starts, groups, strict=False):
+            numbers = np.arange(start, start + n)
+            texts = pa.array([str(each) for each in numbers])
+            writer.write_table(pa.table([pa.array(numbers), texts], schema=schema))
+    table = ParquetTable(path)
+    parts = table.divide(size)
+    assert [first for first, _ in parts] == [0, *np.cumsum([n for _, n in parts])][:-1]
+    assert sum(n for _, n in parts) == 1000 and all(n > 0 for _, n in parts)
+    assert max(n for _, n in parts) <= max(2 * size, 101)
+    for first, n in (parts[0], parts[-1], (50, 3), (99, 200)):
+        copy = tmp_path / "copy.parquet"
+        table.copy_rows(first, n, {"b", "absent"}, copy)
+        found = ParquetTable(copy)
+        assert [*found] == ["b"]
+        expected = [str(i) for i in range(first, first + n)]
+        assert found["b"].to_pylist() == expected
+
+
+def test_notes_of_parts_are_those_of_the_whole() -> None:
+    whole, joined = Notes(rare=["c"]), Notes()
+    for i in range(3):
+        part = Notes(rare=["c"])
+        for notes in (whole, part):
+            notes.n_rows += 10
+            notes.see("c", {f"x{i}", "y"}, 2)
+            notes.see_beyond("n", i)
+            notes.see_novel(np.array([0.5, 0.999]))
+        joined.add(Notes.from_dict(json.loads(json.dumps(part.to_dict()))))
+    assert joined.warnings() == whole.warnings() != []
