@@ -79,7 +79,7 @@ class Attempt:
         self.trial: Trial | None = None
         self.deadline: datetime | None = None
         self._phase_began = time.monotonic()
-        about = {"job.id": job.id, "job.attempt": job.attempt}
+        about: dict[str, str | int] = {"job.id": job.id, "job.attempt": job.attempt}
         self.trace = traces.AttemptTrace(job.traceparent, about, job.created_at)
         self.ended = "lease lost"
         """How, in a word or two."""
