@@ -1,20 +1,26 @@
-"""A backup that was restored predicts as before; nothing is overwritten or half done."""
+"""A backup that was restored predicts as before; nothing is overwritten."""
 
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
 from fastapi.testclient import TestClient
 
+from app import jobs
 from app.cli import backup
 from app.main import app
-from app.settings import Settings
+from app.settings import Settings, get_settings
 from app.storage import db
-from tests.support.models import ROWS, succeed
+from app.storage.tables import Dataset
+from tests.support.http import post
+from tests.support.jobs import CLAIM
+from tests.support.models import ROWS, TABLE, TINY, trained
+from worker.record import Record, make_spec
 
 Use = Callable[[Path], TestClient]
 
@@ -41,11 +47,26 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
         engine.dispose()
 
 
+def train(client: TestClient) -> str:
+    """A model, each of whose writes is a transaction of its own."""
+    config = {"target": "y", "columns": {"label": "ignore"}, "hyperparameters": TINY}
+    assert post(client, TABLE, config).status_code == 202
+    with db.transaction() as session:
+        job = jobs.claim(session, **CLAIM)
+        assert job is not None
+        dataset = session.get_one(Dataset, job.dataset_id)
+    spec = make_spec(job, dataset, get_settings())
+    same = replace(spec, job_id="", attempt=1, dataset_sha256="0" * 64)
+    content, reports = trained(same.to_json())
+    assert Record(job).finish(content, reports, {"epoch": 6, "max_epochs": 6})
+    return str(client.get(f"/jobs/{job.id}").json()["model_id"])
+
+
 def test_a_restored_backup_predicts(use: Use, tmp_path: Path) -> None:
     client = use(tmp_path / "old")
     db.migrate()
     with client:
-        model_id = succeed(client, "y")["model_id"]
+        model_id = train(client)
         predict = f"/models/{model_id}/predict"
         before = client.post(predict, json={"rows": ROWS}).json()
         file = tmp_path / "backup"
