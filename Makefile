@@ -10,7 +10,7 @@ IN_PARALLEL := PYTEST_XDIST_AUTO_NUM_WORKERS=$$((2 * $$(nproc 2>/dev/null || ech
 SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test quick packages chaos soak fuzz lock lint format typecheck client docs clean
+.PHONY: help page-types pictures install demo serve test quick packages images chaos soak fuzz lock lint format typecheck client docs clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -45,6 +45,10 @@ packages: $(INSTALLED) ## Install wheel and extras into clean environments (an i
 	$(BIN)/python -m tests.support.packages
 	$(BIN)/python -m tests.support.packages --lowest
 
+images: $(INSTALLED) ## Build the images by buildah and run each command from its image
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/python -m tests.support.images $(IMAGES)
+
 chaos: $(INSTALLED) ## Full disks, cut connections, kills, clocks, bits; count what is lost
 	$(BIN)/python -m tests.support.chaos
 
@@ -76,6 +80,8 @@ lock: ## Write requirements.lock anew: the API's packages with their hashes
 		--output-file build/requirements.lock pyproject.toml
 	(echo "# The API's packages with the hashes of their files. \`make lock\` writes it."; \
 		grep -v '^# \|^lometab @\|^$$' build/requirements.lock) > requirements.lock
+	$(BIN)/python scripts/make_lock.py worker < requirements.lock > requirements-worker.lock
+	$(BIN)/python scripts/make_lock.py gpu < requirements.lock > requirements-gpu.lock
 
 lint: $(INSTALLED) ## Check style, the compose file and the Dockerfile
 	$(BIN)/ruff check .

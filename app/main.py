@@ -47,6 +47,11 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     asked = get_settings().ort_providers
     got = find_providers(asked)
     log.info("ONNX Runtime computes on %s; asked for was %s", got, asked)
+    if got[:1] != asked[:1]:
+        log.warning(
+            "predict falls back to %s: %s could not be used; see `lometab doctor`",
+            *(got[0], asked[0]),
+        )
     await run_in_threadpool(_check_database)
     keeping = asyncio.create_task(keep())
     reporting = Reporting()

@@ -19,6 +19,20 @@ _ORT_ERRORS = (  # they have no base class of their own
 )
 
 
+def preload(providers: Sequence[str] | None) -> None:
+    """Load CUDA's libraries from the packages that bring them, before the first session
+    that wants them: the loader would not find them there, and ONNX Runtime would fall
+    back to the CPU with no more than a line in its log."""
+    load = getattr(onnxruntime, "preload_dlls", None)
+    if load is not None and _CUDA in (providers or ()) and not _preloaded:
+        _preloaded.append(True)
+        load()
+
+
+_CUDA = "CUDAExecutionProvider"
+_preloaded: list[bool] = []
+
+
 def find_providers(wanted: Sequence[str]) -> list[str]:
     """Where ONNX Runtime really computes if it is asked for these: what is installed
     may still fail to start, and then it falls back without an error."""
@@ -43,6 +57,7 @@ def open_session(
         ModelFileError: ONNX Runtime cannot load it.
     """
     wanted = ["CPUExecutionProvider"] if providers is None else [*providers]
+    preload(wanted)
     installed = onnxruntime.get_available_providers()
     available = [name for name in wanted if name in installed]
     if not available:

@@ -1,6 +1,6 @@
 """Write a lock of a worker: the API's packages and those that training needs.
 
-    python scripts/make_lock.py worker < requirements.lock > requirements-worker.lock
+    python scripts/make_lock.py worker|gpu < requirements.lock > ...lock
 
 The set is what is installed here for `lometab[serve,train]`, at those versions; the
 hashes are the index's own. torch is left out: each image takes its own build (decision

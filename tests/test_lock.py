@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -49,4 +50,21 @@ def test_each_package_of_the_lock_has_its_hashes() -> None:
     for entry in re.split(r"\n(?=\S)", text.split("\n", 1)[1].rstrip()):
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
     assert "torch" not in read_pins("requirements.lock")
+    assert "://" not in text
+
+
+@pytest.mark.parametrize("kind", ["worker", "gpu"])
+def test_the_locks_of_workers_go_on_from_that_of_the_api(kind: str) -> None:
+    api, locked = read_pins("requirements.lock"), read_pins(f"requirements-{kind}.lock")
+    tried = read_pins("constraints.txt")
+    if kind == "gpu":
+        assert "onnxruntime" not in locked  # both have the same files
+        assert locked.pop("onnxruntime-gpu") == api.pop("onnxruntime")
+    assert api.items() <= locked.items()
+    assert {name: tried.get(name, pin) for name, pin in locked.items()} == locked
+    assert {"onnx", "safetensors", "scikit-learn", "sympy"} <= locked.keys()
+    assert "torch" not in locked  # each image has its own build of it
+    text = (ROOT / f"requirements-{kind}.lock").read_text(encoding="utf-8")
+    for entry in re.split(r"\n(?=[a-z])", text):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry) or entry[0] == "#"
     assert "://" not in text

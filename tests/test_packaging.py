@@ -166,7 +166,7 @@ def test_each_requirement_of_an_extra_is_known_by_its_module() -> None:
         "celery[redis]": "celery",
         "scikit-learn": "sklearn",
         "mlflow-skinny": "mlflow",
-        "opentelemetry-distro": "opentelemetry.sdk",
+        "opentelemetry-sdk": "opentelemetry.sdk",
         "opentelemetry-exporter-otlp-proto-http": "opentelemetry.sdk",
         "vl-convert-python": "vl_convert",
     }

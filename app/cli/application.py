@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli import (
+    backup,
     blobs,
     datasets,
     doctor,
@@ -57,7 +58,7 @@ def version() -> None:
     typer.echo(__version__)
 
 
-for part in (train, predict, profile, reports, service, doctor, settings):
+for part in (train, predict, profile, reports, service, backup, doctor, settings):
     part.add(cli)
 for name, group in (
     ("jobs", jobs.group),

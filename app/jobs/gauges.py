@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.observe import Gauge
 from app.storage import db
-from app.storage.enums import JobKind, JobStatus, Queue
+from app.storage.enums import HELD, JobKind, JobStatus, Queue
 from app.storage.tables import Attempt, Blob, Job, Worker
 
 
@@ -69,6 +69,18 @@ def read_gauges(session: Session, *, heard_within: float) -> Iterator[Gauge]:
         "Workers that are alive.",
         ("queue",),
         [((queue.value,), float(alive.get(queue, 0))) for queue in Queue],
+    )
+    held = session.execute(
+        sa.select(Job.queue, sa.func.count())
+        .where(Job.status.in_(HELD), Job.kind == JobKind.TRAIN)
+        .group_by(Job.queue)
+    )
+    busy = {queue: n for queue, n in held}
+    yield Gauge(
+        "lometab_busy_workers",
+        "Workers that have a job.",
+        ("queue",),
+        [((queue.value,), float(busy.get(queue, 0))) for queue in Queue],
     )
     n_bytes = session.scalar(sa.select(sa.func.sum(Blob.size)))
     yield Gauge(

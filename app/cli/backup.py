@@ -1,0 +1,125 @@
+"""`lometab backup` and `lometab restore`: all that is stored, in one file.
+
+An embedded service is one SQLite file, blobs included: it is copied while the service
+runs, by SQLite's own online backup, and checked. Postgres has a program of its own for
+this, pg_dump: docs/operations.md says how.
+"""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.output import complain
+from app.cli.service import find_settings
+
+if TYPE_CHECKING:
+    from app.settings import Settings
+
+_PAGES = 4096
+"""That are copied at a time; between, the service may write."""
+
+
+def add(cli: typer.Typer) -> None:
+    for command in (backup, restore):
+        cli.command()(command)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where to write it; a new file.")],
+) -> None:
+    """Copy all that is stored into one file, while the service runs."""
+    database = _find_database(find_settings())
+    if not database.exists():
+        complain(f"there is nothing stored at {database}")
+        raise typer.Exit(1)
+    if file.exists():
+        complain(f"{file} is there already: name a new file")
+        raise typer.Exit(1)
+    temporary = file.with_name(file.name + ".part")
+    try:
+        _copy(database.absolute().as_uri(), temporary)
+        _check(temporary)
+        os.replace(temporary, file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    typer.echo(f"{file}: {file.stat().st_size} bytes, checked")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="What `lometab backup` wrote.")],
+) -> None:
+    """Put a backup in the place of an empty data directory.
+
+    Nothing that is there is overwritten: name another LOMETAB_DATA_DIR, or move the old
+    one away. The service must not run there.
+    """
+    settings = find_settings()
+    database = _find_database(settings)
+    if not file.is_file():
+        complain(f"there is no file {file}")
+        raise typer.Exit(1)
+    if database.exists():
+        complain(f"{database} is there already: move it away first")
+        raise typer.Exit(1)
+    _check(file)
+    from app.storage import db
+    from app.storage.files import protect_files
+
+    protect_files(settings.data_dir.absolute(), database)
+    temporary = database.with_name(database.name + ".part")
+    try:
+        _copy(_as_it_is(file), temporary)
+        os.replace(temporary, database)
+    finally:
+        temporary.unlink(missing_ok=True)
+    db.migrate()  # of an older version's backup
+    typer.echo(f"restored to {settings.data_dir}; `lometab doctor --deep` reads all")
+
+
+def _find_database(settings: "Settings") -> Path:
+    if not settings.is_embedded:
+        complain(
+            "this is for the embedded database: Postgres is saved by pg_dump and put "
+            "back by pg_restore, see docs/operations.md"
+        )
+        raise typer.Exit(1)
+    return settings.data_dir.absolute() / "lometab.db"
+
+
+def _as_it_is(path: Path) -> str:
+    """A file that nobody writes to: SQLite then makes no others beside it."""
+    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+
+
+def _copy(source: str, target: Path) -> None:
+    """A state of the source as one transaction sees it, whoever writes meanwhile."""
+    target.touch(mode=0o600)
+    with (
+        closing(sqlite3.connect(source, uri=True, timeout=30)) as old,
+        closing(sqlite3.connect(target)) as new,
+    ):
+        old.backup(new, pages=_PAGES)
+        new.execute("PRAGMA journal_mode=DELETE")  # so that it is one file
+
+
+def _check(path: Path) -> None:
+    """That it is a whole database of ours."""
+    from app.storage.tables import VERSION_TABLE
+
+    try:
+        with closing(sqlite3.connect(_as_it_is(path), uri=True)) as database:
+            (found,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+            (revision,) = database.execute(
+                f"SELECT version_num FROM {VERSION_TABLE}"
+            ).fetchone()
+    except (sqlite3.DatabaseError, TypeError) as error:
+        complain(f"{path} is no whole backup: {error}")
+        raise typer.Exit(1) from None
+    if found != "ok":
+        complain(f"{path} is damaged: {found}")
+        raise typer.Exit(1)
+    assert revision
