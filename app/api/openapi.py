@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from app.access import Rule, find_rule
 from app.answering import Output
-from app.api import examples
+from app.api import examples, webhook_examples
 from app.api.bodies.common import Problem
 from app.api.bodies.jobs import JobCreate, JobCreateOnDataset
 from app.api.bodies.predict import PredictMatrix, PredictRows
@@ -39,6 +39,7 @@ TAGS = [
     {"name": "sweeps", "description": "Many settings side by side, or searched."},
     {"name": "models", "description": "What jobs made: files, names, predictions."},
     {"name": "predictions", "description": "Tables of any size, as a job."},
+    {"name": "webhooks", "description": "Other services are told of what happens."},
     {"name": "neighbours", "description": "Predict by other people's protocols."},
     {"name": "access", "description": "Limits, and who changed what."},
     {"name": "health", "description": "Whether the service lives and can work."},
@@ -284,6 +285,9 @@ EXAMPLES: dict[str, Any] = {
             {
                 "id": "machine-4711-0a1b2c3d",
                 "queue": "cpu",
+                "host": "machine",
+                "device": "cpu",
+                "version": "0.1.0",
                 "heartbeat_at": "2026-01-31T12:00:00Z",
                 "threads": 2,
                 "memory_bytes": 15032385536,
@@ -303,6 +307,7 @@ EXAMPLES: dict[str, Any] = {
             }
         ]
     },
+    **webhook_examples.EXAMPLES,
     "plan_job": {
         "task": "regression",
         "columns": {"alcohol": "numeric", "pH": "numeric"},

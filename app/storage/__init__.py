@@ -1,5 +1,15 @@
 """What is kept: `enums` and `tables`, `db` (engine and transactions), and `blobs`, in
-one of the `stores`, with the `usage` of a workspace; what is not to be kept: `orphans`
-and `scratch`."""
+one of the `stores`, with the `usage` of a workspace; `files` of the data directory; what
+is not to be kept: `orphans` and `scratch`."""
 
-__all__ = ["blobs", "db", "enums", "orphans", "scratch", "stores", "tables", "usage"]
+__all__ = [
+    "blobs",
+    "db",
+    "enums",
+    "files",
+    "orphans",
+    "scratch",
+    "stores",
+    "tables",
+    "usage",
+]

@@ -44,6 +44,9 @@ NOT_LIMITS = {
     *("broker_password_file", "database_password_file"),
     *("log_format", "log_level", "traces"),
     *("metrics_dir", "metrics_host", "metrics_port"),
+    *("keep_attempts_days", "keep_datasets_days", "keep_events_days"),
+    *("keep_failed_jobs_days", "workspaces"),
+    *("webhook_attempts", "webhook_days", "webhook_networks"),
 }
 
 
