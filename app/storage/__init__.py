@@ -1,5 +1,5 @@
 """What is kept: `enums` and `tables`, `db` (engine and transactions), and `blobs`, in
-one of the `stores`, with the `usage` of a workspace; `files` of the data directory; what
+one of the `stores`, with the `usage` of a workspace; rights of `files`; what
 is not to be kept: `orphans` and `scratch`."""
 
 __all__ = [
