@@ -311,6 +311,27 @@ def test_the_model_in_use_tells_of_drift(
         watched.check()
 
 
+def test_a_prediction_job_is_followed_to_its_file(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    made = service.client.post(
+        f"/models/{trained['model_id']}/predictions",
+        files={"file": ("many.csv", make_csv(80))},
+        data={"config": '{"output": "csv"}'},
+    )
+    assert made.status_code == 202, made.text
+    with watch(browser, service.address) as watched:
+        page = watched.show("")
+        page.get_by_role("link", name=re.compile("Answers to many.csv")).click()
+        expect(page.locator(".badge").first).to_have_text("Succeeded")
+        expect(page.get_by_text("80 of 80 rows answered")).to_be_visible()
+        with page.expect_download() as waited:
+            page.get_by_role("link", name=re.compile("Download the answers")).click()
+        text = waited.value.path().read_text()
+        assert len(text.strip().splitlines()) == 1 + 80
+        watched.check()
+
+
 def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
     long = {**TINY, "max_epochs": 10_000, "patience": None}
     first, second = (

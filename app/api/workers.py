@@ -5,10 +5,11 @@ import datetime as dt
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from app import jobs
 from app.access import Reader
 from app.api.deps import ReadSessionDep, SettingsDep
 from app.api.responses import problems
+from app.jobs import list_waiting
+from app.jobs import list_workers as find_workers
 from app.storage.enums import Queue
 
 router = APIRouter(tags=["jobs"])
@@ -45,7 +46,7 @@ def list_workers(
     session: ReadSessionDep, caller: Reader, settings: SettingsDep
 ) -> WorkersRead:
     """Those that were heard of within the last two rounds of heartbeats."""
-    alive = jobs.list_workers(session, heard_within=2 * settings.reaper_seconds)
+    alive = find_workers(session, heard_within=2 * settings.reaper_seconds)
     return WorkersRead(
         data=[
             WorkerRead(
@@ -99,7 +100,7 @@ def read_queue(
     """Queued jobs of the workspace in the order in which they will begin: jobs on their
     own before the runs of sweeps and tune jobs, at most 500."""
     heard_within = 2 * settings.reaper_seconds
-    found = jobs.list_waiting(session, caller.workspace_id, heard_within=heard_within)
+    found = list_waiting(session, caller.workspace_id, heard_within=heard_within)
     return QueueRead(
         data=[
             WaitingRead(

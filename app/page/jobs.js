@@ -18,6 +18,7 @@ export function kindWords(job) {
   if (kind === "sweep") return `Sweep of ${count(progress.n_runs, "run")}`;
   if (kind === "tune") return `Search over ${count(progress.n_runs, "trial")}`;
   if (kind === "predict") return `Prediction of ${count(progress.n_rows, "row")}`;
+  if (!config.hyperparameters) return "A part of a prediction";
   const k = config.hyperparameters.k * config.n_seeds;
   return `${capital(config.task)}, ${count(k, "member")}`;
 }
@@ -26,11 +27,12 @@ export function kindWords(job) {
 export function share({ status, progress, phase, kind, config }) {
   if (status === "succeeded") return 1;
   if (status === "queued") return 0;
+  if (kind === "predict") return progress.n_rows ? progress.rows_done / progress.n_rows : null;
   if (kind !== "train") return progress.n_runs ? progress.n_finished / progress.n_runs : null;
   if (phase === null || phase === "preparing") return null;
   if (phase !== "training") return 1;
   if (!progress.epoch) return null;
-  const seeds = config.n_seeds;
+  const seeds = config.n_seeds ?? 1;
   return ((progress.seed ?? 0) + progress.epoch / progress.max_epochs) / seeds;
 }
 
@@ -39,7 +41,7 @@ export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
   if (status === "queued") return waitingWords(job);
-  if (kind === "predict") return `${num(progress.rows_done)} of ${num(progress.n_rows)} rows`;
+  if (kind === "predict") return `${num(progress.rows_done)} of ${num(progress.n_rows)} rows answered${progress.n_faults ? `, ${num(progress.n_faults)} could not be` : ""}`;
   if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;
@@ -57,7 +59,7 @@ function waitingWords({ waiting, notice }) {
 
 /** @param {any} job */
 function epochWords({ progress, config }) {
-  if (progress.best_score === null) return "";
+  if (progress.best_score === null || progress.best_score === undefined) return "";
   return `${scoreName(config.task)} ${num(progress.best_score)} on validation, epoch ${progress.best_epoch}`;
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request, expect
+from playwright.sync_api import Browser, Page, Request, Response, expect
 
 TIMEOUT = 60_000
 _LISTEN = """
@@ -43,6 +43,7 @@ class Watched:
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", self._hear)
         page.on("request", self._see)
+        page.on("response", self._mark)
         page.on("dialog", lambda dialog: self._refuse(dialog))
 
     def _hear(self, message: Any) -> None:
@@ -57,6 +58,10 @@ class Watched:
         if parts.scheme in ("http", "https", "ws"):
             if f"{parts.scheme}://{parts.netloc}" != self.address:
                 self.faults.append(f"asked another host: {request.url}")
+
+    def _mark(self, response: Response) -> None:
+        if response.status >= 500 and response.status != 503:
+            self.faults.append(f"{response.status} of {response.url}")
 
     def _refuse(self, dialog: Any) -> None:
         self.faults.append(f"a dialog: {dialog.message}")

@@ -5,9 +5,9 @@ import { classBars, memberDots } from "../charts/members.js";
 import { pushes } from "../charts/pushes.js";
 import { fill, h, link } from "../dom.js";
 import { count, measureName, num, percent, shell } from "../format.js";
-import { address, find, get, put, send } from "../http.js";
+import { address, find, get, put, send, upload } from "../http.js";
 import { action, facts, note, problemBox, progressBar, section, select, snippet, tabs, warning } from "../parts.js";
-import { to } from "../state.js";
+import { go, to } from "../state.js";
 import { inputFor } from "./inputs.js";
 import { modelName } from "./models.js";
 
@@ -168,6 +168,16 @@ function python(value) {
 
 const TYPES = { parquet: "application/vnd.apache.parquet", arrow: "application/vnd.apache.arrow.file", ndjson: "application/x-ndjson", jsonl: "application/x-ndjson", json: "application/json" };
 
+const LARGE = 8e6; // bytes; beyond it workers share the rows
+
+/** @param {File} file @param {string} path @param {(share: number | null) => void} onProgress */
+function predictLarge(file, path, onProgress) {
+  const form = new FormData();
+  form.append("config", JSON.stringify({ output: "csv" }));
+  form.append("file", file, file.name);
+  return upload(`${path}/predictions`, form, (share) => onProgress(share < 1 ? share : null));
+}
+
 /** @param {any} model @param {string} path */
 function predictFile(model, path) {
   const input = h("input", { type: "file", "aria-label": "The file to predict" });
@@ -182,6 +192,7 @@ function predictFile(model, path) {
       bar.element.hidden = false;
       bar.set(null);
       try {
+        if (file.size > LARGE) return go(to("jobs", (await predictLarge(file, path, bar.set)).id));
         const type = /** @type {any} */ (TYPES)[file.name.split(".").at(-1) ?? ""] ?? "text/csv";
         const response = await send("POST", `${path}/predict?exclude=members`, { body: file, type, accept: "text/csv" });
         const content = await response.blob();
