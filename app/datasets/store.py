@@ -51,8 +51,7 @@ def ingest(
         "n_columns": len(reading.names),
         "read_options": asdict(options),
         "reading": asdict(reading),
-        "profile": asdict(profile)
-        | {"columns": [column.to_dict() for column in profile.columns]},
+        "profile": profile.to_dict(),
     }
     while True:
         with path.open("rb") as file:
