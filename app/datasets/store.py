@@ -59,8 +59,7 @@ def ingest(
         "n_columns": len(reading.names),
         "read_options": asdict(options),
         "reading": asdict(reading),
-        "profile": asdict(profile)
-        | {"columns": [column.to_dict() for column in profile.columns]},
+        "profile": profile.to_dict(),
     }
     with db.reading() as session:
         usage.check_bytes(session, settings, workspace_id, path.stat().st_size)

@@ -29,14 +29,14 @@ def describe_file(
 ) -> dict[str, Any]:
     """The same as the service shows a dataset, fit for JSON."""
     reading, profile = examine_file(source, target, options, **limits)
-    state = asdict(reading)
+    state, shown = asdict(reading), profile.to_dict()
     return {
         "n_rows": reading.n_rows,
         "n_columns": len(reading.names),
         "read_options": asdict(options),
         "reading": {n: value for n, value in state.items() if n not in _INSIDE},
-        **asdict(profile),
-        "columns": [_describe(column.to_dict()) for column in profile.columns],
+        **shown,
+        "columns": [_describe(column) for column in shown["columns"]],
     }
 
 

@@ -8,6 +8,7 @@ from lometab.errors import DataError
 from lometab.table.formats import MOMENT_FORMATS, NumberFormat
 from lometab.table.values import BLANKS, MISSING, moment, number
 
+_NUMBER_FORMATS = get_args(NumberFormat)
 _N_TOLD = 20
 """Names about which there is a warning each."""
 
@@ -146,7 +147,7 @@ def kind_of(text: str) -> str | None:
 
 
 def looks_numeric(text: str) -> bool:
-    for style in get_args(NumberFormat):
+    for style in _NUMBER_FORMATS:
         try:
             number(text, (), style)
             return True

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,9 +42,9 @@ class ColumnProfile:
     """Words that were read as missing, with their counts."""
 
     def to_dict(self) -> dict[str, Any]:
-        state = asdict(self)
-        verdict: dict[str, Any] = state.pop("verdict")
-        return {"name": self.name} | verdict | state
+        # Not by `asdict`, whose copies take longer than all else for many columns.
+        own = {name: value for name, value in vars(self).items() if name != "verdict"}
+        return {"name": self.name} | vars(self.verdict) | own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,9 @@ class Profile:
     warnings: tuple[str, ...]
     suggestions: tuple[dict[str, str], ...]
     """Targets and tasks that may be meant."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return vars(self) | {"columns": [each.to_dict() for each in self.columns]}
 
 
 def profile_table(
