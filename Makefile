@@ -71,17 +71,23 @@ fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document and odd byt
 		--constraint constraints.txt atheris
 	$(BIN)/python -m tests.support.fuzz --seconds $(FUZZ_SECONDS)
 
-lock: ## Write requirements.lock anew: the API's packages with their hashes
+COMPILE := build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe \
+	--strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	--no-emit-trusted-host --constraint constraints.txt
+
+lock: $(INSTALLED) ## Write the locks anew: packages of the images with their hashes
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
-		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-		--no-emit-trusted-host --constraint constraints.txt --extra serve \
-		--output-file build/requirements.lock pyproject.toml
+	$(COMPILE) --extra serve --output-file build/api.lock pyproject.toml
 	(echo "# The API's packages with the hashes of their files. \`make lock\` writes it."; \
-		grep -v '^# \|^lometab @\|^$$' build/requirements.lock) > requirements.lock
-	$(BIN)/python scripts/make_lock.py worker < requirements.lock > requirements-worker.lock
-	$(BIN)/python scripts/make_lock.py gpu < requirements.lock > requirements-gpu.lock
+		grep -v '^# \|^lometab @\|^$$' build/api.lock) > requirements.lock
+	for kind in worker gpu; do \
+		$(BIN)/python scripts/list_worker_packages.py $$kind > build/$$kind.in && \
+		$(COMPILE) --output-file build/$$kind.lock build/$$kind.in && \
+		(echo "# Packages of the image '$$kind' with the hashes of their files."; \
+			echo "# \`make lock\` writes it."; \
+			grep -v '^#\|^$$' build/$$kind.lock) > requirements-$$kind.lock || exit 1; \
+	done
 
 lint: $(INSTALLED) ## Check style, the compose file and the Dockerfile
 	$(BIN)/ruff check .
