@@ -36,7 +36,8 @@ TAGS = [
     {"name": "sweeps", "description": "Many settings side by side, or searched."},
     {"name": "models", "description": "What jobs made: files, names, predictions."},
     {"name": "neighbours", "description": "Predict by other people's protocols."},
-    {"name": "access", "description": "Limits, and who changed what."},
+    {"name": "webhooks", "description": "Who is told of what happens, and was told."},
+    {"name": "access", "description": "Limits, usage, and who changed what."},
     {"name": "health", "description": "Whether the service lives and can work."},
 ]
 

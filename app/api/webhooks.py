@@ -41,12 +41,10 @@ class WebhookCreate(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "examples": [
-                {
-                    "url": "https://hooks.example.com/lometab",
-                    "events": ["job.succeeded", "job.failed"],
-                }
-            ]
+            "example": {
+                "url": "https://hooks.example.com/lometab",
+                "events": ["job.succeeded", "job.failed"],
+            }
         },
     )
 
@@ -63,7 +61,7 @@ class WebhookChange(BaseModel):
     """What is to be another than before; the rest stays."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"is_enabled": False}]}
+        extra="forbid", json_schema_extra={"example": {"is_enabled": False}}
     )
 
     url: str | None = Field(default=None, min_length=1, max_length=2000)

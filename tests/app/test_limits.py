@@ -40,7 +40,10 @@ NOT_LIMITS = {
     *("data_dir", "database_url", "broker_url", "host", "port", "require_keys"),
     *("predict_threads", "table_threads", "ort_providers", "ort_threads"),
     *("worker_queue", "training_threads", "exit_with_parent", "model_cache_bytes"),
-    *("audit_days",),
+    *("audit_days", "blob_store", "blob_options", "workspaces"),
+    *("webhook_networks", "webhook_attempts", "webhook_days"),
+    *("keep_datasets_days", "keep_failed_jobs_days"),
+    *("keep_events_days", "keep_attempts_days"),
 }
 
 
