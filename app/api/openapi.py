@@ -41,7 +41,8 @@ TAGS = [
     {"name": "predictions", "description": "Tables of any size, as a job."},
     {"name": "webhooks", "description": "Other services are told of what happens."},
     {"name": "neighbours", "description": "Predict by other people's protocols."},
-    {"name": "access", "description": "Limits, and who changed what."},
+    {"name": "webhooks", "description": "Who is told of what happens, and was told."},
+    {"name": "access", "description": "Limits, usage, and who changed what."},
     {"name": "health", "description": "Whether the service lives and can work."},
 ]
 
