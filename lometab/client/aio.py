@@ -319,10 +319,12 @@ class AsyncResource:
 
     @property
     def id(self) -> str:
+        """By which the service knows it."""
         return str(self.info["id"])
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         raise NotImplementedError
 
     async def refresh(self) -> Self:
@@ -356,6 +358,7 @@ class AsyncDataset(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/datasets/{self.id}"
 
 
@@ -364,6 +367,7 @@ class AsyncJob(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/jobs/{self.id}"
 
     @property
@@ -373,6 +377,7 @@ class AsyncJob(AsyncResource):
 
     @property
     def has_ended(self) -> bool:
+        """Whether nothing more will happen to it, as it was shown last."""
         return self.status in wire.ENDED
 
     async def wait(
@@ -570,9 +575,11 @@ class AsyncModel(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service, by its id or name."""
         return f"/models/{self.reference}"
 
     async def update(self, **changes: Any) -> Self:
+        """Change its `name`, `tags` or `description`; what is not named stays."""
         await super().update(**changes)
         self.reference = self.id  # `name@version` may be another's from now on
         return self

@@ -316,10 +316,12 @@ class Resource:
 
     @property
     def id(self) -> str:
+        """By which the service knows it."""
         return str(self.info["id"])
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         raise NotImplementedError
 
     def refresh(self) -> Self:
@@ -353,6 +355,7 @@ class Dataset(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/datasets/{self.id}"
 
 
@@ -361,6 +364,7 @@ class Job(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/jobs/{self.id}"
 
     @property
@@ -370,6 +374,7 @@ class Job(Resource):
 
     @property
     def has_ended(self) -> bool:
+        """Whether nothing more will happen to it, as it was shown last."""
         return self.status in wire.ENDED
 
     def wait(self, *, progress: bool = False, timeout: float | None = None) -> Self:
@@ -565,9 +570,11 @@ class Model(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service, by its id or name."""
         return f"/models/{self.reference}"
 
     def update(self, **changes: Any) -> Self:
+        """Change its `name`, `tags` or `description`; what is not named stays."""
         super().update(**changes)
         self.reference = self.id  # `name@version` may be another's from now on
         return self
