@@ -143,3 +143,13 @@ def test_the_readmes_python_runs(
         with pytest.raises(NotFound):
             client.models.read("nothing@1")
     assert issubclass(Changed, Exception)
+    run_page(monkeypatch)
+
+
+def run_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of docs/client.md, in its order, as one program."""
+    page = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    names["client"].close()

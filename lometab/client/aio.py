@@ -317,10 +317,12 @@ class AsyncResource:
 
     @property
     def id(self) -> str:
+        """By which the service knows it."""
         return str(self.info["id"])
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         raise NotImplementedError
 
     async def refresh(self) -> Self:
@@ -354,6 +356,7 @@ class AsyncDataset(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/datasets/{self.id}"
 
 
@@ -362,6 +365,7 @@ class AsyncJob(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/jobs/{self.id}"
 
     @property
@@ -371,6 +375,7 @@ class AsyncJob(AsyncResource):
 
     @property
     def has_ended(self) -> bool:
+        """Whether nothing more will happen to it, as it was shown last."""
         return self.status in wire.ENDED
 
     async def wait(
@@ -616,9 +621,11 @@ class AsyncModel(AsyncResource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service, by its id or name."""
         return f"/models/{self.reference}"
 
     async def update(self, **changes: Any) -> Self:
+        """Change its `name`, `tags` or `description`; what is not named stays."""
         await super().update(**changes)
         self.reference = self.id  # `name@version` may be another's from now on
         return self

@@ -98,7 +98,8 @@ class ProgressBar:
             self._show(data["rows_done"], data["n_rows"], "row", data)
         elif event["type"] == "child":
             self._n_done += 1
-            self._show(self._n_done, self._n_runs or self._n_done, "run", data)
+            n_runs = max(self._n_runs or 0, self._n_done)  # repeats come on top
+            self._show(self._n_done, n_runs, "run", data)
         elif event["type"] in _WORDS:
             self._progress.update(self._task, description=event["type"], eta="")
 

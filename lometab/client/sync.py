@@ -314,10 +314,12 @@ class Resource:
 
     @property
     def id(self) -> str:
+        """By which the service knows it."""
         return str(self.info["id"])
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         raise NotImplementedError
 
     def refresh(self) -> Self:
@@ -351,6 +353,7 @@ class Dataset(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/datasets/{self.id}"
 
 
@@ -359,6 +362,7 @@ class Job(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service."""
         return f"/jobs/{self.id}"
 
     @property
@@ -368,6 +372,7 @@ class Job(Resource):
 
     @property
     def has_ended(self) -> bool:
+        """Whether nothing more will happen to it, as it was shown last."""
         return self.status in wire.ENDED
 
     def wait(self, *, progress: bool = False, timeout: float | None = None) -> Self:
@@ -611,9 +616,11 @@ class Model(Resource):
 
     @property
     def path(self) -> str:
+        """Where it is on the service, by its id or name."""
         return f"/models/{self.reference}"
 
     def update(self, **changes: Any) -> Self:
+        """Change its `name`, `tags` or `description`; what is not named stays."""
         super().update(**changes)
         self.reference = self.id  # `name@version` may be another's from now on
         return self

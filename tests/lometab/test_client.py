@@ -2,8 +2,11 @@
 errors and events come out, what is sent. With real services: tests/test_client.py."""
 
 import asyncio
+import doctest
 import hashlib
+import inspect
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import lometab.client
 from lometab.client import (
     AsyncClient,
     BadData,
@@ -22,14 +26,19 @@ from lometab.client import (
     Client,
     ClientError,
     Conflict,
+    Dataset,
+    Job,
     JobFailed,
+    Model,
     NotFound,
     NotReady,
     Retries,
     TimedOut,
     Unreachable,
+    errors,
     wire,
 )
+from lometab.client.sync import Datasets, Jobs, Models
 from lometab.errors import DataError
 from scripts.make_client import FOLDER, make_sync
 
@@ -73,6 +82,26 @@ def problem(status: int, code: str, **more: Any) -> httpx.Response:
 def test_the_sync_client_is_made_of_the_other() -> None:
     made = make_sync((FOLDER / "aio.py").read_text(encoding="utf-8"))
     assert made == (FOLDER / "sync.py").read_text(encoding="utf-8"), "make client"
+
+
+def test_every_public_name_is_in_the_page_that_is_run() -> None:
+    """The blocks of docs/client.md use each, or its table names it."""
+    page = (FOLDER.parents[1] / "docs" / "client.md").read_text(encoding="utf-8")
+    code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    for name in {*lometab.client.__all__} - {"show", "wire"}:
+        assert re.search(rf"\b{name}\b", page), name
+    for kind in (Client, Datasets, Jobs, Models, Dataset, Job, Model):
+        for name, member in inspect.getmembers(kind):
+            if name.startswith("_") or isinstance(member, str):
+                continue
+            assert re.search(rf"\.{name}\b", code + page), (kind, name)
+            assert inspect.getdoc(member), (kind, name)
+
+
+def test_examples_in_docstrings() -> None:
+    for module in (lometab.client.show, lometab.client.wire, errors):
+        result = doctest.testmod(module)
+        assert result.attempted > 0 and result.failed == 0, module
 
 
 def test_a_job_is_made_once_however_often_it_is_sent(tmp_path: Path) -> None:
