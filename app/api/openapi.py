@@ -229,6 +229,9 @@ EXAMPLES: dict[str, Any] = {
         "data": [
             {
                 "id": "machine-4711-0a1b2c3d",
+                "host": "machine",
+                "device": "cpu",
+                "version": "0.1.0",
                 "queue": "cpu",
                 "heartbeat_at": "2026-01-31T12:00:00Z",
                 "threads": 2,
