@@ -297,7 +297,13 @@ EXAMPLES: dict[str, Any] = {
     "read_model_ready": {"name": "wine", "ready": True},
     "read_version_ready": {"name": "wine", "ready": True},
     "read_health": {"status": "ok"},
-    "read_readiness": {"status": "ready"},
+    "read_readiness": {
+        "status": "ready",
+        "workers": {"cpu": 2, "gpu": 0},
+        "providers_asked": ["CPUExecutionProvider"],
+        "providers": ["CPUExecutionProvider"],
+    },
+    "read_version": {"version": "0.1.0", "revision": "0010"},
 }
 """What each operation answers when all is well, by its id."""
 
