@@ -49,7 +49,7 @@ async def read_errors() -> HTMLResponse:
     "/readyz",
     response_model=Readiness,
     summary="The database answers and has our tables",
-    responses={503: problems()[503]},
+    responses={422: problems(422)[422], 503: problems()[503]},
 )
 def read_readiness(
     session: ReadSessionDep,
