@@ -67,9 +67,8 @@ def restore(
         raise typer.Exit(1)
     _check(file)
     from app.storage import db
-    from app.storage.files import protect_files
 
-    protect_files(settings.data_dir.absolute(), database)
+    database.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = database.with_name(database.name + ".part")
     try:
         _copy(_as_it_is(file), temporary)

@@ -112,7 +112,9 @@ def build(target: str, torch_index: str | None) -> None:
         for volume in list_pip_volumes(Path(folder)):
             arguments += ["--volume", f"{volume}:ro"]
         buildah(
-            *("bud", "--network", "host", "--layers", "--target", target),
+            # OCI images have no health checks: those of Docker have.
+            *("bud", "--format", "docker", "--network", "host", "--layers"),
+            *("--target", target),
             *(*arguments, "--tag", name(target), ROOT),
         )
 
