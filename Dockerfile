@@ -4,8 +4,9 @@
 # is in an image that runs: no pip, no compiler, one copy of the code, a user without
 # rights, and nothing to write to but /tmp. `make images` builds and tries two of them.
 ARG PYTHON=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
-# PyTorch's own index of builds without CUDA: PyPI's build would bring 2.7 GB of it.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# The index of PyTorch's builds without CUDA, which its install page names; without it
+# torch comes from where pip looks, and may bring 2.7 GB of CUDA.
+ARG TORCH_INDEX=
 
 # What builds: pip in an environment of its own, beside the one that it fills.
 FROM ${PYTHON} AS builder
@@ -36,11 +37,11 @@ RUN $INTO --no-deps --require-hashes --requirement requirements-worker.lock
 # Without a hash: each index has builds of its own (docs/decisions/0023-hashes.md).
 ARG TORCH_INDEX
 RUN version="$(sed -n 's/^torch==//p' constraints.txt)" && \
-    $INTO --no-deps --index-url "${TORCH_INDEX}" "torch==${version}+cpu"
+    $INTO --no-deps ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "torch==${version}"
 
 FROM builder AS gpu-packages
 COPY requirements-gpu.lock constraints.txt ./
-# torch is PyPI's build, with the CUDA packages it asks for: ONNX Runtime uses them, too.
+# The default build of torch, with the CUDA packages it asks for: ONNX Runtime uses them.
 RUN $INTO --no-deps --require-hashes --requirement requirements-gpu.lock && \
     $INTO --constraint constraints.txt torch
 
