@@ -8,7 +8,7 @@ import subprocess
 import sys
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, ClassVar, Literal
 
 import httpx
 import psutil
@@ -151,6 +151,9 @@ class Stacks:
 class Service:
     """`lometab serve`, or parts of it, as real processes on a stack."""
 
+    started: ClassVar[dict[str, "Service"]] = {}
+    """By their addresses, for whoever knows nothing else of one."""
+
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         n_before = len(list(stack.folder.glob("*.log")))
@@ -158,6 +161,7 @@ class Service:
         self.log: IO[bytes] = self.log_path.open("wb")
         self.process = self._start("-m", "app.cli", "serve", "--port", "0")
         self.address = self._read_address()
+        self.started[self.address] = self
         self.client = self.make_client()
 
     def make_client(self) -> httpx.Client:

@@ -117,7 +117,7 @@ class Watched:
 
 @contextmanager
 def watch(browser: Browser, address: str, **options: Any) -> Iterator[Watched]:
-    """A page of a new window.
+    """A page of a new window. A test that fails shows the log of the service.
 
     Args:
         options: of the window, such as `color_scheme` and `viewport`.
@@ -125,5 +125,8 @@ def watch(browser: Browser, address: str, **options: Any) -> Iterator[Watched]:
     context = browser.new_context(**{"reduced_motion": "reduce", **options})
     try:
         yield Watched(context.new_page(), address)
+    except BaseException:
+        print(Service.started[address].read_log()[-10_000:])  # noqa: T201
+        raise
     finally:
         context.close()
