@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request, Response, expect
 
+from tests.support.stacks import Service
+
 TIMEOUT = 60_000
 _LISTEN = """
 window.violations = [];
