@@ -266,7 +266,7 @@ def test_a_budget_ends_in_one_model_of_several_trials(service: Service) -> None:
     assert ended["status"] == "succeeded", ended["error"]
     tune = service.client.get(f"/jobs/{job['id']}/tune").json()
     refit = read_job(service, tune["refit_job_id"])
-    networks = refit["config"]["networks"]
+    networks = refit["made_of"]["trials"]
     done = [t for t in tune["trials"] if t["status"] == "succeeded"]
     assert sorted(networks) == [t["trial"] for t in done]
     assert tune["best"] == networks[0] and tune["tied"]

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 import orjson
 from fastapi import APIRouter, Header, Query, Response
 
-from app.api.deps import ModelDep, ReadSessionDep
+from app.api.deps import ModelDep
 from app.api.model_facts import read_facts
 from app.api.reports import find_reports
 from app.api.responses import IfNoneMatch, matches, problems
 from app.errors import Overloaded
 from app.serving import choose_media_type
+from app.storage import db
 from app.storage.tables import Dataset, Job, TrainedModel
 from lometab import __version__
 from lometab.card import About, to_html, to_markdown
@@ -42,7 +43,6 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox
 )
 def read_card(
     model: ModelDep,
-    session: ReadSessionDep,
     format: Annotated[
         CardFormat | None, Query(description="By default what `Accept` asks for.")
     ] = None,
@@ -53,9 +53,10 @@ def read_card(
     and how to ask it. The HTML needs nothing else, can be printed, and is light or dark
     as the reader's screen is."""
     chosen = format or _choose_format(accept)
-    job = session.get_one(Job, model.job_id)
-    reports = find_reports(job, session)
-    about = _describe(model, job, session.get_one(Dataset, job.dataset_id))
+    with db.reading() as session:  # which must not stand open while pictures are drawn
+        job = session.get_one(Job, model.job_id)
+        reports = find_reports(job, session)
+        about = _describe(model, job, session.get_one(Dataset, job.dataset_id))
     seen = orjson.dumps([chosen, __version__, vars(about), reports], default=dict)
     headers = {
         "ETag": f'"{hashlib.sha256(seen).hexdigest()[:32]}"',

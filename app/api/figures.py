@@ -17,6 +17,7 @@ from app.api.responses import IfNoneMatch, matches, problems
 from app.api.sweeps import read_sweep, read_tune
 from app.errors import NoFigure, Overloaded, ReportNotReady
 from app.serving import choose_media_type
+from app.storage import db
 from app.storage.enums import EventType, JobKind
 from app.storage.tables import Event, Job
 from lometab.errors import suggest
@@ -119,7 +120,6 @@ def _link(job: Job, name: str) -> dict[str, str]:
 )
 def read_figure(
     job: JobDep,
-    session: ReadSessionDep,
     figure: FigureName,
     format: Annotated[
         FigureFormat | None, Query(description="By default what `Accept` asks for.")
@@ -137,7 +137,9 @@ def read_figure(
     `unsafe-eval`."""
     name, _, extension = figure.partition(".")
     chosen = _choose_format(extension, format, accept)
-    spec = _draw(name, _read_all(job, session), theme)
+    with db.reading() as session:  # which must not stand open while it is drawn
+        reports = _read_all(job, session)
+    spec = _draw(name, reports, theme)
     content = orjson.dumps(spec)
     about = f"{chosen} {scale if chosen == 'png' else ''} ".encode()
     etag = f'"{hashlib.sha256(about + content).hexdigest()[:32]}"'
