@@ -1,5 +1,6 @@
 """FastAPI with all routes, handlers of errors, and the OpenAPI document."""
 
+from threading import Lock
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -56,10 +57,14 @@ def make_api(lifespan: Any) -> FastAPI:
         api.include_router(room.router)
     add_handlers(api)
 
+    making = Lock()
+
     def openapi() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            api.openapi_schema = make_document(api)
-        return api.openapi_schema
+        # Requests in threads ask for it, and pydantic makes schemas in one alone.
+        with making:
+            if api.openapi_schema is None:
+                api.openapi_schema = make_document(api)
+            return api.openapi_schema
 
     api.openapi = openapi  # type: ignore[method-assign]
     return api

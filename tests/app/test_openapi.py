@@ -1,15 +1,18 @@
 """The OpenAPI document: each list of words is there once, under one name."""
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
-from app.api import openapi
+from app.api import application, openapi
 from app.main import api
 from app.storage import enums
 from worker.train import failure_code
@@ -78,3 +81,19 @@ def test_codes_of_the_child_process_are_known() -> None:
     ):
         code = failure_code(error)
         assert code in list(enums.FailureCode), code
+
+
+def test_many_threads_may_ask_for_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a browser does that opens the page of a service which has just started."""
+    made: list[int] = []
+
+    def make(api: FastAPI) -> dict[str, Any]:
+        made.append(1)
+        time.sleep(0.2)
+        return {"paths": {}}
+
+    monkeypatch.setattr(application, "make_document", make)
+    monkeypatch.setattr(api, "openapi_schema", None)
+    with ThreadPoolExecutor(8) as threads:
+        found = [*threads.map(lambda _: api.openapi(), range(8))]
+    assert made == [1] and found == [{"paths": {}}] * 8
