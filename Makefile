@@ -37,7 +37,7 @@ test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres an
 	$(IN_PARALLEL) $(BIN)/pytest $(SPREAD) -m 'not timing'
 	$(BIN)/pytest -m timing
 
-quick: $(INSTALLED) ## Run what needs no other process and takes under a minute
+quick: $(INSTALLED) ## Run what needs no other process, in about two minutes
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal \
 		-m 'not processes and not slow and not timing'
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app import jobs
 from app.settings import Settings
 from app.storage import blobs, db
-from app.storage.enums import FINISHED, JobStatus
+from app.storage.enums import FINISHED, JobKind, JobStatus
 from app.storage.tables import Attempt, Dataset, Event, Job, TrainedModel
 
 SECONDS = 20.0
@@ -147,10 +147,29 @@ def _drop_attempts(session: Session, workspace_id: str, before: datetime) -> int
     return len(found)
 
 
+def _drop_results(session: Session, workspace_id: str, _: datetime) -> int:
+    """Results of prediction jobs, by the time that was told when they were made."""
+    found = session.scalars(
+        sa.select(Job)
+        .where(
+            Job.workspace_id == workspace_id,
+            Job.kind == JobKind.PREDICT,
+            Job.status == JobStatus.SUCCEEDED,
+            Job.checkpoint_sha256.is_not(None),
+            Job.expires_at < db.now(session),
+        )
+        .limit(AT_ONCE)
+    ).all()
+    for job in found:
+        jobs.delete_result(session, job)
+    return len(found)
+
+
 _STEPS: dict[str, Step] = {
     "keep_failed_jobs_days": _drop_failed_jobs,
     "keep_datasets_days": _drop_datasets,
     "keep_events_days": _drop_events,
     "keep_attempts_days": _drop_attempts,
+    "prediction_kept_days": _drop_results,
 }
 """By the setting of its age; jobs go before the datasets that they use."""

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app import doctor, jobs
+from app import doctor, jobs, retention
 from app.settings import get_settings
 from app.storage import db
-from app.storage.tables import Blob, Dataset, Job
+from app.storage.tables import Blob, Dataset, Job, utc_now
 from tests.support.http import check_problem
 from tests.support.jobs import expire
 from tests.support.models import succeed
@@ -282,8 +283,12 @@ def test_ranges_and_the_end_of_a_result(client: TestClient) -> None:
     assert (head.status_code, head.content) == (200, b"")
     assert int(head.headers["content-length"]) == len(whole)
 
+    assert retention.sweep(get_settings()) == 0  # it is kept for as long as was told
     with db.transaction() as session:
-        assert jobs.delete_result(session, read_row(job["id"]))
+        due = sa.update(Job).where(Job.id == job["id"])
+        session.execute(due.values(expires_at=utc_now() - timedelta(seconds=1)))
+    assert retention.sweep(get_settings()) == 1
+    with db.transaction() as session:
         assert not jobs.delete_result(session, read_row(job["id"]))
     check_problem(client.get(path), 410, "gone")
     ended = client.get(f"/jobs/{job['id']}").json()
