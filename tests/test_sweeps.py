@@ -72,7 +72,8 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
     assert ended["status"] == "succeeded", ended["error"]
     assert not child.is_running()
 
-    # No cell is lost, none is there twice, and the kill cost one attempt.
+    # No cell is lost, none is there twice, and the kill cost one attempt, or none if it
+    # came between two runs.
     sweep = read_sweep(service, job["id"])
     assert sweep["counts"] == {"succeeded": 12}
     assert [len(runs) for runs in sweep["runs"]] == [2] * 6
@@ -80,7 +81,7 @@ def test_a_sweep_survives_its_worker(service: Service, stack: Stack) -> None:
         "SELECT position, attempt FROM jobs WHERE parent_id = :id", id=job["id"]
     )
     assert sorted(position for position, _ in rows) == [*range(12)]
-    assert sum(attempt for _, attempt in rows) == 13
+    assert sum(attempt for _, attempt in rows) in (12, 13)
     told = [e["data"] for e in read_events(service, job["id"]) if e["type"] == "child"]
     assert Counter(each["position"] for each in told) == Counter(range(12))
 
