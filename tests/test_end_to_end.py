@@ -178,6 +178,13 @@ def test_broker_down(
     request.addfinalizer(service.stop)
     before = post_job(service.client, table_csv)
     assert wait_for_end(service, before["id"])["status"] == "succeeded"
+    # A worker that is about to end a job takes the next one without a message.
+    wait_until(
+        lambda: service.find_process("worker.train") is None,
+        seconds=30,
+        what="the worker is idle",
+    )
+    time.sleep(1)
     redis.stop()
     started_at = time.monotonic()
     job = post_job(service.client, table_csv)
