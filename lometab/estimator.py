@@ -6,7 +6,7 @@ frames become the columns that `lometab.table` reads, and small parts.
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from numbers import Integral
@@ -402,11 +402,17 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         """Every member's own answer: (N, K) numbers, or (N, K, C) probabilities."""
         return self._answer(self._read_new(X))[1]
 
-    def report(self, X: Any, y: Any) -> "ReportDict":
+    def report(
+        self, X: Any, y: Any, *, groups: Sequence[Sequence[str]] | None = None
+    ) -> "ReportDict":
         """The reports `diversity`, `calibration` and `report` on these rows.
 
         Fit for JSON, in the form that the service gives; a notebook shows summary and
         figures. Intervals and sets are conformal by the validation rows of `fit`.
+
+        Args:
+            groups: columns whose importance is measured as one; None: those that are
+                found to go together.
         """
         table = self._read_new(X)
         target = self._encode_target(y, "y")
@@ -428,7 +434,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         )
         naive = getattr(self, "naive_", None)  # not in files of before
         if naive is not None:
-            run = examine(run, self._run, self._rows(table), naive)
+            run = examine(run, self._run, self._rows(table), naive, groups=groups)
         return ReportDict(make_reports(run).to_json())
 
     def _mean(self, X: Any) -> Float:

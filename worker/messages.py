@@ -58,6 +58,8 @@ class Spec:
     """lometab.table.splits.Split."""
     calibrate_by: str | None = None
     """A column whose values are calibrated apart."""
+    importance_groups: tuple[tuple[str, ...], ...] | None = None
+    """Columns whose importance is measured as one; None: those found to go together."""
     members: Literal["all", "selected"] | int = "all"
     """Which of its members the model keeps."""
     base_sha256: str | None = None

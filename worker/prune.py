@@ -109,6 +109,7 @@ def run(spec: Spec, folder: Path, send: Callable[[Message], None]) -> None:
         predictor.run,
         rows.take(parts["test"]),
         fit_naive(known, y[parts["train"]], schema.task, predictor.classes),
+        groups=spec.importance_groups,
         on_step=lambda done, total: send(Examined(done, total)),
     )
     text = json.dumps(make_reports(evaluated).to_json(), allow_nan=False)

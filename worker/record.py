@@ -82,6 +82,7 @@ def make_spec(
         schema=job.schema,
         split=job.config["split"],
         calibrate_by=job.config.get("calibrate_by"),
+        importance_groups=job.config.get("importance_groups"),
         members=job.config.get("members", "all"),
         base_sha256=made_of.get("onnx_sha256"),
         baselines=tuple(job.config.get("baselines", ())),

@@ -251,6 +251,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
         predictor.run,
         rows.take(parts["test"]),
         fit_naive(known, y[parts["train"]], schema.task, predictor.classes),
+        groups=spec.importance_groups,
         on_step=lambda done, total: send(Examined(done, total)),
     )
     reports = make_reports(evaluated).to_json()

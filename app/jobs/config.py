@@ -242,6 +242,18 @@ class JobSettings(BaseModel):
         "its values gets intervals or sets of its own, so that coverage holds within "
         "it too; values with fewer than 20 calibration rows are taken together.",
     )
+    importance_groups: (
+        Annotated[
+            list[Annotated[list[str], Field(min_length=1, max_length=1000)]],
+            Field(max_length=20),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Groups of columns whose importance is measured as one, in place "
+        "of those that are found to go together.",
+        examples=[[["latitude", "longitude"]]],
+    )
     preset: Preset = Field(
         default="default", description="Settings where `hyperparameters` is silent."
     )

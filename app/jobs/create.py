@@ -84,6 +84,7 @@ def plan_job(body: JobSettings, dataset: Dataset, settings: Settings) -> Plan:
     )
     _refuse_infinite(table, schema, dataset)
     _check_groups(body.calibrate_by, schema)
+    _check_importance_groups(body.importance_groups or [], schema)
     parts = split_rows(table, schema, body.split)
     weigh_rows(table, schema, body.weights, parts["train"])
     levels = count_levels(table, schema)
@@ -186,6 +187,17 @@ def _check_groups(by: str | None, schema: Schema) -> None:
         f"and {by!r} {what}{'' if is_known else suggest(by, schema.categorical)}",
         column=by,
     )
+
+
+def _check_importance_groups(groups: list[list[str]], schema: Schema) -> None:
+    known = [*schema.numeric, *schema.categorical]
+    for name in (name for group in groups for name in group):
+        if name not in known:
+            raise DataError(
+                f"importance_groups names {name!r}, which is no column that the model "
+                f"takes{suggest(name, known)}",
+                column=name,
+            )
 
 
 def _warn(

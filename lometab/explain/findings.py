@@ -33,6 +33,7 @@ def find_all(
     interval: tuple[NDArray[Any], NDArray[Any]] | None = None,
     n_answered: int = 0,
     shows_rows: bool = True,
+    groups: Sequence[Sequence[str]] | None = None,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Findings:
     """What the test rows tell of a model.
@@ -42,6 +43,7 @@ def find_all(
         n_answered: rows that were answered for the report; the number of those that
             are answered for its findings is bounded by it.
         shows_rows: whether the report may show single rows.
+        groups: columns to shuffle as one; None: those found to go together.
         on_step: is told how much is done of how much.
     """
     n_effects = min(N_EFFECTS, len(rows.columns))
@@ -62,6 +64,7 @@ def find_all(
         answer,
         plan=plan,
         columns=naive.ranking or None,
+        groups=groups,
         on_step=lambda done, _: step(done),
     )
     sample = np.random.default_rng(1).permutation(len(rows))[:n_effect_rows]
@@ -87,6 +90,7 @@ def examine(
     rows: Rows,
     naive: Naive,
     *,
+    groups: Sequence[Sequence[str]] | None = None,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Run:
     """The run with its findings.
@@ -94,6 +98,7 @@ def examine(
     Args:
         rows: of the test part.
         naive: fitted on training rows.
+        groups: columns whose importance is measured as one; None: those found.
     """
     interval = None
     quantile = metrics.conformal_quantile(run.calibrator.conformity, 0.1)
@@ -109,6 +114,7 @@ def examine(
         interval=interval,
         n_answered=sum(len(each) for each in run.targets.values()),
         shows_rows=run.shows_rows,
+        groups=groups,
         on_step=on_step,
     )
     return replace(run, findings=findings)

@@ -1,5 +1,6 @@
 """`explain` in predict and `/effects`, of a model that was trained."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,16 @@ from app.storage.tables import TrainedModel
 from lometab.predictor import Predictor
 from tests.support.http import check_problem, post
 from tests.support.jobs import CLAIM
-from tests.support.models import OTHER, ROWS, TABLE, TINY, finish, succeed
+from tests.support.models import (
+    OTHER,
+    ROWS,
+    TABLE,
+    TINY,
+    finish,
+    succeed,
+    train_as_worker,
+)
+from tests.support.tables import make_csv
 
 
 def ask(client: TestClient, job: dict[str, Any], rows: Any, **options: Any) -> Any:
@@ -166,3 +176,19 @@ def test_a_report_tells_what_drives_the_model(client: TestClient) -> None:
     found = client.get(job["links"]["figures"]).json()["figures"]
     absent = {each["name"] for each in found if each["why_absent"]}
     assert not names & (absent - {"slices"})
+
+
+def test_groups_that_a_job_asks_for(client: TestClient, tmp_path: Path) -> None:
+    config = {"target": "y", "columns": {"label": "ignore"}, "hyperparameters": TINY}
+    for groups, words in (
+        ([["size", "wieght"]], "did you mean 'weight'"),
+        ([["y"]], "no column that the model takes"),
+    ):
+        answer = post(client, make_csv(60), {**config, "importance_groups": groups})
+        check_problem(answer, 422, words)
+    wanted = [["size", "weight"]]
+    answer = post(client, make_csv(60), {**config, "importance_groups": wanted})
+    assert answer.json()["config"]["importance_groups"] == wanted
+    job_id = train_as_worker(tmp_path)
+    report = client.get(f"/jobs/{job_id}/report").json()
+    assert [each["columns"] for each in report["importance"]["groups"]] == wanted

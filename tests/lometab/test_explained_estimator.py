@@ -74,6 +74,18 @@ def test_effects_are_those_of_scikit_learn(regressor: LoMETabRegressor) -> None:
     )
 
 
+def test_groups_of_columns_can_be_asked_for(regressor: LoMETabRegressor) -> None:
+    X, y = make_data()
+    names = [each["column"] for each in importance_of(regressor, X, y)["columns"]]
+    wanted = [sorted(names)[:2]]
+    found = importance_of(regressor, X, y, groups=wanted)["groups"]
+    assert [each["columns"] for each in found] == wanted
+
+
+def importance_of(regressor: LoMETabRegressor, X: Any, y: Any, **options: Any) -> Any:
+    return regressor.report(X, y, **options)["report"]["importance"]
+
+
 def test_a_notebook_shows_the_report(regressor: LoMETabRegressor) -> None:
     X, y = make_data()
     reports = regressor.report(X, y)
