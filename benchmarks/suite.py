@@ -361,7 +361,7 @@ def make(runs: Runs, wanted: dict[str, Any], data: Path) -> None:
     name, contender = wanted["dataset"], wanted["contender"]
     result, tested = run(name, contender, wanted["seed"], wanted["stage"], data)
     if tested is not None:
-        Runs("suite_test").put(wanted, tested)
+        Runs("suite_test").get(wanted, lambda: tested)
     runs.get(wanted, lambda: result)
     shown = result.get("decision", result.get("val"))
     print(*wanted.values(), shown, result.get("cpu_seconds"), "CPU s", flush=True)

@@ -2,11 +2,14 @@
 
     OMP_NUM_THREADS=1 nice -n 19 python benchmarks/suite_queue.py
 
-One process, one thread. A run that is stored is not made again, so that whoever stops
-this loses one run, and the same command goes on.
+One thread a process; several processes share the queue, each run is locked by the one
+that makes it. A run that is stored is not made again, so that whoever stops this loses
+one run, and the same command goes on.
 """
 
+import fcntl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import suite
 import suite_paths
 import torch
 from contenders import DROPPED
-from record import Runs
+from record import ROOT, Runs
 from suite_sets import StageName
 from tables import DATA
 
@@ -48,11 +51,37 @@ def left(step: Step) -> Iterator[dict[str, Any]]:
 
 def run_all(data: Path) -> None:
     for step in QUEUE:
-        for wanted in left(step):
+        while run_next(step, data):
+            pass
+
+
+def run_next(step: Step, data: Path) -> bool:
+    """Make the first run that nobody else is making; False where there is none."""
+    for wanted in left(step):
+        with lock(step[0], wanted) as is_ours:
+            if not is_ours or wanted not in left(step):
+                continue
             if step[0] == "paths":
                 suite_paths.make(Runs("suite_paths"), wanted, data)
             else:
                 suite.make(Runs("suite"), wanted, data)
+            return True
+    return False
+
+
+@contextmanager
+def lock(script: str, wanted: dict[str, Any]) -> Iterator[bool]:
+    """Whether the run is this process's to make; a process that ends lets go."""
+    folder = ROOT / "build" / "suite"
+    folder.mkdir(parents=True, exist_ok=True)
+    name = " ".join([script, *map(str, wanted.values())]).replace("/", "-")
+    with (folder / name).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 if __name__ == "__main__":

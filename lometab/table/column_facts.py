@@ -34,6 +34,7 @@ from lometab.table.values import (
     category,
     count_missing_words,
     count_texts,
+    read_all_texts,
     read_numbers,
     read_texts,
 )
@@ -86,7 +87,7 @@ class ColumnFacts:
         self.n_rows: int = file.metadata.num_rows
         self._whole: pa.Table | None = None
         if self.n_rows <= _FEW_ROWS and n_bytes <= _FEW_BYTES:
-            self._whole = file.read()
+            self._whole = file.read().combine_chunks()
 
     def __enter__(self) -> Self:
         return self
@@ -96,9 +97,10 @@ class ColumnFacts:
             self._database.close()
 
     def summarise(self) -> list[Summary]:
-        n_columns = len(self._types)
         if self._whole is not None:
-            return [self._summarise_column(self._read(i)) for i in range(n_columns)]
+            columns = self._whole.columns
+            texts = read_all_texts(columns, self._missing)
+            return [*map(self._summarise_column, columns, texts)]
         return [self._summarise(i, row) for i, row in enumerate(self._count_all())]
 
     def digest(self, i: int) -> bytes:
@@ -159,8 +161,8 @@ class ColumnFacts:
         pairs = zip(self._batches(i), self._batches(j), strict=True)
         return all(one.equals(other) for one, other in pairs)
 
-    def _summarise_column(self, column: pa.ChunkedArray) -> Summary:
-        facts, counts, values = find_counts(column, self._missing)
+    def _summarise_column(self, column: pa.ChunkedArray, texts: Any) -> Summary:
+        facts, counts, values = find_counts(column, self._missing, texts)
         if pa.types.is_boolean(column.type):
             facts = replace(facts, is_number=False, is_boolean=True)
         summary = Summary(facts=facts, top=_top(counts))

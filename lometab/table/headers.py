@@ -94,14 +94,16 @@ def guess_header(records: list[list[str]]) -> tuple[bool, float]:
     if len(first) == width_of(body, len(first)) - 1:
         return True, 0.9  # names without that of the index
     n_names = n_typed = n_returning = n_new = 0
+    kinds = [kind_of(text) for text in first]
     for i, text in enumerate(first):
         column = [row[i] for row in body if i < len(row) and row[i] not in MISSING]
         text = text.strip(BLANKS)
         if text in MISSING or not column:
             continue
         kind = kind_of(column[0])
-        is_kind = kind is not None and all(kind_of(each) == kind for each in column)
-        if is_kind and kind_of(text) != kind:
+        is_of_kind = looks_numeric if kind == "number" else _is_date
+        is_kind = kind is not None and all(map(is_of_kind, column))
+        if is_kind and kinds[i] != kind:
             n_names += 1
         elif is_kind:
             n_typed += 1
@@ -111,7 +113,7 @@ def guess_header(records: list[list[str]]) -> tuple[bool, float]:
             n_new += 1
     if n_names and not n_returning and not n_typed:
         return True, 0.99
-    typed = [text for text in first if kind_of(text) is not None]
+    typed = [text for text, kind in zip(first, kinds, strict=True) if kind]
     if n_names and not n_returning and all(map(_is_name, typed)):
         return True, 0.9  # numbers among the names, such as years
     if n_names > n_typed + n_returning:
@@ -130,7 +132,11 @@ def guess_header(records: list[list[str]]) -> tuple[bool, float]:
 
 def _is_name(text: str) -> bool:
     """Whether a number or date may be a column's name: whole ones, and dates."""
-    return text.strip(BLANKS).isdecimal() or kind_of(text) == "date"
+    return text.strip(BLANKS).isdecimal() or _is_date(text)
+
+
+def _is_date(text: str) -> bool:
+    return kind_of(text) == "date"
 
 
 def kind_of(text: str) -> str | None:

@@ -93,10 +93,15 @@ def find_facts(values: Column, missing: Collection[str] = MISSING) -> Facts:
 
 
 def find_counts(
-    values: Column, missing: Collection[str] = MISSING
+    values: Column, missing: Collection[str] = MISSING, present: Any = None
 ) -> tuple[Facts, dict[str, int], Float | None]:
-    """The facts, how often each category is there, and the numbers, if they are."""
-    present: Any = read_texts(values, missing) if is_arrow(values) else None
+    """The facts, how often each category is there, and the numbers, if they are.
+
+    Args:
+        present: what `read_texts` gives of the column, if that is known.
+    """
+    if present is None and is_arrow(values):
+        present = read_texts(values, missing)
     try:
         # Texts that have been read need not be held against the missing ones again.
         numbers = read_numbers(values, "", missing, None, texts=present)
