@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import Runs, table, write_section
+from record import Runs, former, table, write_section
 from tables import DATA
 
 from lometab.config import TrainConfig
@@ -28,7 +28,7 @@ from lometab.table import Split, features, infer_schema, read_csv, split_rows, t
 
 COVERAGE = 0.9
 COUNTS = (1, 5, 10, 25, 50)
-BASE = TrainConfig(
+BASE = former(
     k=4,
     rank=2,
     n_blocks=1,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import Runs, progress_line, show, table, write_section
+from record import Runs, former, progress_line, show, table, write_section
 from tables import DATA, Data, load
 
 from lometab.config import TrainConfig
@@ -27,7 +27,7 @@ from lometab.table import Split, features, infer_schema, read_csv, split_rows, t
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 CALIBRATION = ("NLL, val", "ECE, val", "NLL, test", "ECE, test")
 DATASETS = ("california", "churn", "adult", "wine_quality")
-CONFIG = TrainConfig(
+CONFIG = former(
     k=8,
     rank=4,
     n_blocks=2,
@@ -181,7 +181,7 @@ def main() -> None:
     results = []
     for name in arguments.datasets:
         for seed in arguments.seeds:
-            config = TrainConfig(**{**asdict(CONFIG), "seed": seed})
+            config = former(**{**asdict(CONFIG), "seed": seed})
             key = {"dataset": name, "config": asdict(config)}
             result = runs.get(key, lambda n=name, c=config: measure(n, c))
             results.append((name, seed, result))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from record import former
 from torch import Tensor
 
 from lometab.config import Task, TrainConfig
@@ -60,7 +61,7 @@ class Contender:
 
 
 def own(reason: str, *, cost: int = 1, **settings: Any) -> Contender:
-    """Settings that differ from the default preset."""
+    """Settings that differ from the former default."""
 
     def train(rows: Rows, seed: int, k: int | None) -> Trained:
         return _train_own(rows, _config(settings, seed, k))
@@ -69,7 +70,7 @@ def own(reason: str, *, cost: int = 1, **settings: Any) -> Contender:
 
 
 def _config(settings: dict[str, Any], seed: int, k: int | None) -> TrainConfig:
-    config = TrainConfig(**{**({} if k is None else {"k": k}), **settings})
+    config = former(**{**({} if k is None else {"k": k}), **settings})
     return replace(config, seed=seed)
 
 
@@ -243,7 +244,7 @@ FEATURE = {**CALM, "mask_init": "feature"}
 
 BASE = "default"
 CONTENDERS: dict[str, Contender] = {
-    BASE: own("the default preset as it is"),
+    BASE: own("the default preset before this suite"),
     "calm-feature": own("calm; a mask starts as one of features", **FEATURE),
     "catboost": Contender("CatBoost's defaults with early stopping", _train_catboost),
     "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),

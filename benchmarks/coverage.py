@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from record import Runs, show, table, write_section
+from record import Runs, former, show, table, write_section
 from suite_sets import load
 from tables import DATA
 
-from lometab.config import TrainConfig
 from lometab.ensemble import Ensemble, answer, prepare
 from lometab.evaluation import Conformal, Rows, calibrate_rows, group_rows, metrics
 from lometab.table import (
@@ -49,7 +48,7 @@ SHOWN = 0.9
 """The coverage whose classes and groups are shown one by one."""
 SIZES = {"test": 1000, "calibration": 500, "val": 500, "train": 1500}
 SHARES = {"test": 0.25, "calibration": 0.15, "val": 0.15}
-CONFIG = TrainConfig(
+CONFIG = former(
     k=8,
     rank=4,
     n_blocks=1,

@@ -19,7 +19,7 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib import pyplot
-from record import ROOT, Runs, progress_line, show, table, write_section
+from record import ROOT, Runs, former, progress_line, show, table, write_section
 from tables import answers, load
 from torch import nn
 
@@ -38,7 +38,7 @@ FIGURE = ROOT / "docs" / "figures" / "diversity_forms.png"
 # The paper made its grids on the tuned network of each data set at K 32; this one is
 # small enough for a CPU. Members share batches, so that only their start tells them
 # apart.
-NETWORK = TrainConfig(
+NETWORK = former(
     k=32,
     n_blocks=2,
     d_block=64,

@@ -20,9 +20,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from record import table, write_section
+from record import former, table, write_section
 
-from lometab.config import TrainConfig
 from lometab.ensemble import train_ensemble
 from lometab.export import to_onnx
 from lometab.predictor import Predictor
@@ -55,7 +54,7 @@ def make_model(n_text: int) -> bytes:
     table = make_table(n_text, 31_000)
     schema = infer_schema(table, target="y")
     parts = {"train": np.arange(30_000), "val": np.arange(30_000, 31_000)}
-    config = TrainConfig(max_epochs=1, batch_size=4096, share_batches=True)
+    config = former(max_epochs=1, batch_size=4096, share_batches=True)
     return to_onnx(train_ensemble(table, schema, parts, config))
 
 

@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from record import Runs, progress_line, show, table, write_section
+from record import Runs, former, progress_line, show, table, write_section
 from tables import DATA, TARGETS, answers, load
 
 from lometab.baselines import train_catboost
@@ -49,7 +49,7 @@ NOTES = {
 }
 
 # Depth, width and batches as TabM's tuned settings have them.
-DIAMONDS = TrainConfig(
+DIAMONDS = former(
     dropout=0.0, weight_decay=0.04, n_blocks=3, d_block=112, batch_size=512
 )
 
@@ -78,26 +78,26 @@ class Candidate:
 def diverse(**settings: Any) -> TrainConfig:
     """Members that differ more: three layers without dropout, a larger sigma_init."""
     start = {"n_blocks": 3, "d_block": 128, "dropout": 0.0, "sigma_init": 2.0}
-    return TrainConfig(**{**start, **settings})
+    return former(**{**start, **settings})
 
 
 SETTINGS: dict[str, list[TrainConfig]] = {
     "california": [
-        TrainConfig(),
-        TrainConfig(sigma_init=2.0, dropout=0.15, d_embedding=20, share_batches=True),
-        TrainConfig(rank=4, sigma_init=3.0, lr=5e-4),
-        TrainConfig(n_bins=128),
-        TrainConfig(k=8, d_block=256, dropout=0.2, n_bins=128, lr=5e-4),
-        TrainConfig(
+        former(),
+        former(sigma_init=2.0, dropout=0.15, d_embedding=20, share_batches=True),
+        former(rank=4, sigma_init=3.0, lr=5e-4),
+        former(n_bins=128),
+        former(k=8, d_block=256, dropout=0.2, n_bins=128, lr=5e-4),
+        former(
             n_blocks=3, dropout=0.18, lr=3e-4, n_bins=47, d_embedding=20
         ),  # TabM's tuned depth, dropout and embedding
-        TrainConfig(lr=2e-3),
-        TrainConfig(dropout=0.0),
-        TrainConfig(rank=16, sigma_init=2.0),
-        TrainConfig(d_block=384, dropout=0.2),
-        TrainConfig(d_embedding=32, weight_decay=0.01),
-        TrainConfig(k=32),
-        TrainConfig(lr=4e-4, patience=48),
+        former(lr=2e-3),
+        former(dropout=0.0),
+        former(rank=16, sigma_init=2.0),
+        former(d_block=384, dropout=0.2),
+        former(d_embedding=32, weight_decay=0.01),
+        former(k=32),
+        former(lr=4e-4, patience=48),
         diverse(),
         diverse(lr=5e-4, patience=32),
         diverse(n_blocks=4),
@@ -112,12 +112,12 @@ SETTINGS: dict[str, list[TrainConfig]] = {
         diverse(n_blocks=2, d_block=192, rank=16, lr=3e-3),
     ],
     "churn": [
-        TrainConfig(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),
-        TrainConfig(k=8, d_block=128, dropout=0.3, n_bins=16, n_blocks=1),
+        former(k=8, d_block=128, dropout=0.4, n_bins=9, d_embedding=24),
+        former(k=8, d_block=128, dropout=0.3, n_bins=16, n_blocks=1),
     ],
     "adult": [
-        TrainConfig(k=8, d_block=96, lr=2e-3, n_bins=128, d_embedding=8),
-        TrainConfig(
+        former(k=8, d_block=96, lr=2e-3, n_bins=128, d_embedding=8),
+        former(
             k=8, d_block=128, lr=2e-3, sigma_init=2.0, n_bins=256, share_batches=True
         ),
     ],
@@ -195,7 +195,7 @@ def key(name: str, candidate: Candidate, part: str) -> dict[str, Any]:
 
 
 def read_candidate(run: dict[str, Any]) -> Candidate:
-    return Candidate(TrainConfig(**run["config"]), tuple(run.get("missing", ())))
+    return Candidate(former(**run["config"]), tuple(run.get("missing", ())))
 
 
 def with_seed(candidate: Candidate, seed: int) -> Candidate:

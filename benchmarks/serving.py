@@ -32,7 +32,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.csv
 from load import Outcome, ask_again_and_again, ask_at_rate, make_request
-from record import RESULTS, ROOT, table, write_section
+from record import RESULTS, ROOT, former, table, write_section
 
 sys.path.append(str(ROOT))
 
@@ -40,7 +40,6 @@ from app import jobs
 from app.access import SCOPES, create_key
 from app.settings import override_settings
 from app.storage import blobs, db
-from lometab.config import TrainConfig
 from lometab.ensemble import Ensemble, train_ensemble
 from lometab.export import to_onnx
 from lometab.predictor import MAX_ROWS, Predictor
@@ -84,7 +83,7 @@ def make_ensemble(name: str) -> Ensemble:
     columns["y"] = columns["n0"] + np.random.default_rng(1).normal(size=3000)
     schema = infer_schema(columns, target="y")
     parts = {"train": np.arange(2000), "val": np.arange(2000, 3000)}
-    config = TrainConfig(max_epochs=1, batch_size=1024, share_batches=True, **shape)
+    config = former(max_epochs=1, batch_size=1024, share_batches=True, **shape)
     return train_ensemble(columns, schema, parts, config)
 
 

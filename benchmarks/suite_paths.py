@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 from contenders import DEEP, Rows, _answers
-from record import Runs, table
+from record import Runs, former, table
 from suite import Paired, _gain, _loss, _scores, interval
 from suite_sets import STAGES, TARGETS, StageName, load_rows
 from tables import DATA
@@ -195,7 +195,7 @@ def plan(
 def make(runs: Runs, key: dict[str, Any], data: Path) -> None:
     stage: StageName = key["stage"]
     k = STAGES[stage].k
-    config = TrainConfig(
+    config = former(
         **{
             **({} if k is None else {"k": k}),
             **RECIPES[key["recipe"]],

@@ -32,14 +32,13 @@ import rtdl_num_embeddings
 import tabm
 import torch
 import torch.nn.functional as F
-from record import Runs, table, write_section
+from record import Runs, former, table, write_section
 from torch import Tensor, nn
 
 from lometab.config import (
     TRAINING_ENVIRONMENT,
     ModelConfig,
     TrainConfig,
-    from_preset,
 )
 from lometab.cost import Widths, cost_of
 from lometab.embedding import compute_bins
@@ -340,17 +339,17 @@ def guard() -> int:
 
 
 GOALS = {"california": 0.455, "adult": 0.866}
-MAX_TIME = 0.6  # of the default preset, in times of the `tabm` loop to the same RMSE
+MAX_TIME = 0.6  # of the former default, in times of the `tabm` loop to the same RMSE
 # Both have batches that all members share, as the README of the package has them: on
-# california at the settings of the default preset, on adult at those that
+# california at the settings of the former default, on adult at those that
 # `benchmarks/quality.py` chose, since with the default ones nobody comes to the goal.
 SHARED = {
-    "california": from_preset("default", share_batches=True),
-    "adult": TrainConfig(
+    "california": former(share_batches=True),
+    "adult": former(
         k=8, d_block=128, lr=2e-3, sigma_init=2.0, n_bins=256, share_batches=True
     ),
 }
-DEFAULT = from_preset("default")
+DEFAULT = former()
 CONTENDERS = {
     "california": ("tabm", "lometab, shared", "lometab, default"),
     "adult": ("tabm", "lometab, shared"),
@@ -564,7 +563,7 @@ def seconds_to(
 
 N_ROWS = (10_000, 100_000, 1_000_000)
 N_COLUMNS = 20
-SCALE = TrainConfig(max_epochs=1, patience=None)
+SCALE = former(max_epochs=1, patience=None)
 MAX_MEMORY = 3.0  # in tables as float32, above what the model takes by the estimate
 MAX_PER_ROW = 1.3  # the most and the least time for a row
 
@@ -717,7 +716,8 @@ def of_quality(runs: Runs) -> Iterator[str]:
         f"Seconds on {THREADS} threads from the CSV to a score on test, beside the "
         "training loop of the `tabm` package's README with the same K, widths, bins, "
         f"learning rate, dropout and batches ({used}); one seed. Ours *shared* has "
-        "batches that all members share, as that loop; *default* is the default preset."
+        "batches that all members share, as that loop; *default* is the former default "
+        "preset."
     )
     rows = []
     for name, goal in GOALS.items():
@@ -743,7 +743,7 @@ def of_quality(runs: Runs) -> Iterator[str]:
     bound = same if same is not None else theirs["seconds"]
     ratio = ours["seconds"] / bound
     yield (
-        f"The default preset on california, raw CSV to exported model: "
+        f"The former default preset on california, raw CSV to exported model: "
         f"{ours['seconds']:.1f} s to a test RMSE of {ours['test']:.4f}. The `tabm` "
         + (
             f"loop is there after {same:.1f} s"
@@ -765,8 +765,8 @@ def of_scale(runs: Runs) -> Iterator[str]:
     if not all(found.values()):
         return
     yield (
-        f"One epoch of the default preset on synthetic tables of {N_COLUMNS} columns "
-        "that are in memory, preprocessing included, each in a process of its own, on "
+        f"One epoch of the former default preset on synthetic tables of {N_COLUMNS} "
+        "columns that are in memory, preprocessing included, each in a process of its own, on "
         "one thread. "
         "Memory is the peak beside the table; at most "
         f"{MAX_MEMORY:.0f} times the table as float32, and what the model takes by "

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from record import ROOT, Runs, table
+from record import ROOT, Runs, former, table
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from suite_sets import TARGETS, load
 from tables import DATA
 
-from lometab.config import TrainConfig
 from lometab.ensemble import Ensemble, answer, prepare
 from lometab.evaluation import metrics
 from lometab.table import Parts, Split, features, read_numbers, split_rows, target
@@ -89,7 +88,7 @@ def measure(name: str, arm: str, seed: int, is_shifted: bool) -> dict[str, Any]:
     if arm == CATBOOST:
         ask = train_catboost(schema, x_num, x_cat, y, parts, seed)
     else:
-        config = TrainConfig(**ARMS[arm], seed=seed, share_batches=True, max_epochs=60)
+        config = former(**ARMS[arm], seed=seed, share_batches=True, max_epochs=60)
         ensemble = Ensemble(schema, prepared.preprocessor, config, prepared.fit(config))
         ask = lambda rows: answer(ensemble, x_num[rows], x_cat[rows])  # noqa: E731
     found: dict[str, Any] = {"seconds": round(time.perf_counter() - started_at, 1)}
