@@ -766,8 +766,8 @@ def of_scale(runs: Runs) -> Iterator[str]:
         return
     yield (
         f"One epoch of the former default preset on synthetic tables of {N_COLUMNS} "
-        "columns that are in memory, preprocessing included, each in a process of its own, on "
-        "one thread. "
+        "columns that are in memory, preprocessing included, each in a process of its "
+        "own, on one thread. "
         "Memory is the peak beside the table; at most "
         f"{MAX_MEMORY:.0f} times the table as float32, and what the model takes by "
         f"the estimate ({model_bytes() / 1e6:.0f} MB):"
