@@ -248,6 +248,14 @@ CONTENDERS: dict[str, Contender] = {
     "calm-feature": own("calm; a mask starts as one of features", **FEATURE),
     "catboost": Contender("CatBoost's defaults with early stopping", _train_catboost),
     "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),
+    "best": own(
+        "calm-feature with twice the members, half wider, and more patience",
+        cost=4,
+        k=32,
+        d_block=192,
+        patience=32,
+        **{name: value for name, value in FEATURE.items() if name != "d_block"},
+    ),
     "tabm": own("rank-1 masks that start at one", variant="tabm"),
     "calm": own("3 x 128, sigma 1, no dropout, averaged, stopped on NLL", **CALM),
     "deep-ema-nll": own(
@@ -272,6 +280,14 @@ CONTENDERS: dict[str, Contender] = {
     "mlp": own("one member", variant="mlp"),
     "additive": own("W + AB instead of W * (1 + AB)", variant="additive"),
     "deep-ensemble": own("members that share nothing", variant="deep-ensemble", cost=2),
+    "mlp-calm": own("one member, with the recipe", variant="mlp", **CALM),
+    "additive-calm": own("W + AB, with the recipe", variant="additive", **CALM),
+    "deep-ensemble-calm": own(
+        "members that share nothing, with the recipe",
+        variant="deep-ensemble",
+        cost=2,
+        **CALM,
+    ),
     "tabm-package": Contender(
         "the authors' package at its default size", _train_tabm_package, n_fits=6
     ),

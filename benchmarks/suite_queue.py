@@ -22,22 +22,25 @@ from suite_sets import StageName
 from tables import DATA
 
 RECIPE = "calm-feature"
+OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
 Step = tuple[str, StageName, list[int], list[str]]
 """Which script, stage, seeds, and contenders or recipes."""
 
 QUEUE: list[Step] = [
-    # What decides: the recipe against the default on rows that neither has seen.
-    ("suite", "large", [0], ["default", RECIPE]),
-    ("paths", "small", [0], ["deep, sigma 1, by feature, lr 2e-3"]),
-    ("suite", "large", [1], ["default", RECIPE]),
-    ("suite", "large", [0], ["catboost", "tabm-calm"]),
-    ("suite", "large", [2], ["default", RECIPE]),
+    # What decided the default: the recipe against the former one.
+    ("suite", "large", [0, 1], ["default", RECIPE]),
+    ("suite", "large", [0], ["catboost", "tabm-calm", "best"]),
     # The table: seed by seed, so that one that is stopped early has all the sets.
     *(
         ("suite", "full", [seed], ["catboost", RECIPE, "default", "tabm-calm"])
         for seed in range(5)
     ),
-    ("suite", "large", [1, 2], ["catboost", "tabm-calm"]),
+    # Side by side with what the method is made of, on parts of the sets.
+    *(
+        ("suite", "small", [seed], ["default", RECIPE, "tabm-calm", *OTHERS])
+        for seed in range(5)
+    ),
+    *(("suite", "full", [seed], ["best"]) for seed in range(5)),
 ]
 
 
