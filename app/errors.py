@@ -5,14 +5,11 @@ import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from starlette.exceptions import HTTPException
-from starlette.types import Send
 
 from app.settings import get_settings
 from lometab.errors import (
@@ -22,6 +19,10 @@ from lometab.errors import (
     LoMETabError,
     nearest,
 )
+
+if TYPE_CHECKING:  # workers have errors, too, and no framework
+    from fastapi.exceptions import RequestValidationError
+    from starlette.types import Send
 
 log = logging.getLogger(__name__)
 
@@ -387,7 +388,7 @@ FORMS = frozenset({"form: grid", "form: grids", "form: choice", "form: range"})
 
 
 def from_validation(
-    error: ValidationError | RequestValidationError,
+    error: "ValidationError | RequestValidationError",
     names: Mapping[str, str] | None = None,
 ) -> Invalid:
     """One sentence per fault, each with a JSON pointer.
@@ -400,7 +401,7 @@ def from_validation(
     items = error.errors()
     for item in items[:_MAX_FAULTS]:
         parts = [str(part) for part in item["loc"]]
-        if isinstance(error, RequestValidationError) and parts[:1] == ["body"]:
+        if not isinstance(error, ValidationError) and parts[:1] == ["body"]:
             del parts[0]
         place = [part for part in parts if part not in FORMS]
         message = item["msg"].removeprefix("Value error, ")
@@ -483,25 +484,12 @@ def to_app_error(error: Exception, request_id: str = "-") -> AppError:
         return kind(str(error), column=error.column, line=error.line)
     if isinstance(error, LoMETabError):
         return BadData(str(error))
-    if isinstance(error, RequestValidationError):
-        return from_validation(error)
     if isinstance(error, DATABASE_ERRORS):
         # Without the statement, whose parameters are nobody's business.
         log.error("the database is out of reach: %s", getattr(error, "orig", error))
         return Unavailable(headers={"Retry-After": "5"})
-    if isinstance(error, HTTPException):
-        return _from_http(error)
     log.error("request %s failed", request_id, exc_info=error)
     return AppError(request_id=request_id)
-
-
-def _from_http(error: HTTPException) -> AppError:
-    if isinstance(error.__cause__, RecursionError):  # the framework says 400
-        return Invalid("the JSON is nested too deeply")
-    wrapped = AppError(str(error.detail), headers=error.headers)
-    wrapped.status = error.status_code
-    wrapped.code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    return wrapped
 
 
 def is_expected(error: Exception) -> bool:
@@ -509,7 +497,7 @@ def is_expected(error: Exception) -> bool:
     return isinstance(error, (AppError, LoMETabError, *DATABASE_ERRORS))
 
 
-async def send_problem(error: AppError, send: Send) -> None:
+async def send_problem(error: AppError, send: "Send") -> None:
     """Answer an ASGI request with an error."""
     status, headers, body = problem(error)
     pairs = [(name.lower().encode(), v.encode()) for name, v in headers.items()]

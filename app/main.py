@@ -6,6 +6,7 @@ FastAPI.
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -131,3 +132,5 @@ async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 app = Observed(Manners(Guard(dispatch)))
+# What is loaded by now stays: neither a collection nor the exit need look through it.
+gc.freeze()

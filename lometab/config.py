@@ -4,7 +4,6 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-import numpy as np
 from annotated_types import Interval
 
 from lometab.errors import ConfigError
@@ -216,7 +215,8 @@ def _check_fields(config: ModelConfig) -> None:
     hints = get_type_hints(type(config), include_extras=True)
     for field in fields(config):
         value = getattr(config, field.name)
-        if isinstance(value, np.generic):  # as from a grid; JSON takes Python's numbers
+        # A number of NumPy's, as from a grid: JSON takes Python's.
+        if getattr(value, "ndim", None) == 0:
             value = value.item()
             object.__setattr__(config, field.name, value)
         problem = _problem(value, hints[field.name])

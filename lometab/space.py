@@ -124,10 +124,7 @@ class Choice:
 class Range:
     """A number between two others, both included."""
 
-    __pydantic_config__ = {  # noqa: RUF012
-        "extra": "forbid",
-        "use_attribute_docstrings": True,
-    }
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
     low: Finite
     high: Finite

@@ -76,6 +76,24 @@ def test_process_never_loads_torch(module: str, tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+UNLOADED = {
+    "app.main": {"alembic", "celery", "duckdb", "kombu", "optuna", "sklearn"},
+    "worker.tasks": {"alembic", "duckdb", "fastapi", "numpy", "pyarrow", "sklearn"},
+    "app.cli": {"fastapi", "numpy", "pyarrow", "sqlalchemy"},
+}
+"""What takes long to load, and is loaded by what needs it alone."""
+
+
+@pytest.mark.parametrize("module", UNLOADED)
+@pytest.mark.processes
+def test_a_start_loads_what_it_needs(module: str, tmp_path: Path) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    environment = {"LOMETAB_DATA_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True)
+    assert not {*done.stdout.decode().split()} & UNLOADED[module]
+
+
 TRAIN = """
 import sys
 import numpy as np

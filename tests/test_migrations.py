@@ -6,8 +6,9 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
-from app.storage.db import make_engine, migrate
+from app.storage.db import find_head, make_engine, migrate
 from app.storage.tables import VERSION_TABLE, Base
 from tests.support.stacks import Stack
 
@@ -20,6 +21,11 @@ def test_head_equals_the_models(stack: Stack) -> None:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
     engine.dispose()
+
+
+def test_the_head_that_is_checked_is_the_newest_revision() -> None:
+    folder = Path(__file__).parents[1] / "migrations"
+    assert find_head() == ScriptDirectory(str(folder)).get_current_head()
 
 
 def test_every_table_has_a_workspace() -> None:

@@ -21,7 +21,6 @@ from app.storage.enums import JobKind, JobRole
 from app.storage.tables import DEFAULT_WORKSPACE, Dataset, Job
 from lometab.evaluation import Outcome
 from lometab.space import CATBOOST
-from lometab.table import ParquetTable
 from worker.messages import Role, Spec
 
 if TYPE_CHECKING:
@@ -206,6 +205,8 @@ class Record:
 
     def write_rows(self, dataset: Dataset, parent: Job, path: Path) -> None:
         """Those of a chunk, of the columns that its model takes."""
+        from lometab.table import ParquetTable  # the one thing here that needs Arrow
+
         assert self.job.settings is not None
         schema = self.job.schema
         names = {*schema["numeric"], *schema["categorical"], *schema["datetime"]}

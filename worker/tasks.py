@@ -6,6 +6,7 @@ trained a cell of a sweep goes on to the next one, if that is what comes next: e
 has its own claim and its own lease, but torch is loaded and the table is read once.
 """
 
+import gc
 import logging
 import signal
 import sys
@@ -110,6 +111,7 @@ def start(**_: object) -> None:
     for each in (reaper, courier):
         name = each.__name__.rpartition(".")[2]
         threading.Thread(target=each.run_for_ever, name=name, daemon=True).start()
+    gc.freeze()  # what is loaded stays, and the exit need not look through it
 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]

@@ -7,6 +7,7 @@ a sweep the process waits for the spec of the next one, on the same table, schem
 split. All of it is in `worker.messages`.
 """
 
+import gc
 import json
 import os
 import queue
@@ -493,4 +494,6 @@ def _message(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    gc.freeze()  # the exit need not look through all that torch has loaded
+    sys.exit(code)

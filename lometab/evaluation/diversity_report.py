@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from lometab.evaluation.head import DOCUMENTED, ClassTask, Head
+from lometab.evaluation.head import ClassTask, Head
 
 Regime = Literal["collapsed", "low", "active", "excessive"]
 
@@ -11,8 +11,6 @@ Regime = Literal["collapsed", "low", "active", "excessive"]
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
     """A measure of pairs of members."""
-
-    __pydantic_config__ = DOCUMENTED
 
     mean: float | None
     """Over all pairs of members; null if there is one member."""
@@ -23,8 +21,6 @@ class Pairs:
 @dataclass(frozen=True, kw_only=True)
 class Ambiguity:
     """How far the members' numbers spread round their mean."""
-
-    __pydantic_config__ = DOCUMENTED
 
     mean: float | None
     """In squared target units; null if there is one member."""
@@ -61,8 +57,6 @@ class Share:
 class ClosePair:
     """Two members that are nearly the same."""
 
-    __pydantic_config__ = DOCUMENTED
-
     first: int
     second: int
     difference: float
@@ -72,8 +66,6 @@ class ClosePair:
 @dataclass(frozen=True, kw_only=True)
 class Averaging:
     """What averaging the members is worth, on the test rows."""
-
-    __pydantic_config__ = DOCUMENTED
 
     loss: Literal["squared error", "brier"]
     removed: Share | None
@@ -103,8 +95,6 @@ class MemberPoint:
 @dataclass(frozen=True, kw_only=True)
 class MemberCurve:
     """Quality against the number of members."""
-
-    __pydantic_config__ = DOCUMENTED
 
     loss: Literal["rmse", "nll"]
     order: list[int]

@@ -7,14 +7,10 @@ Reports from before a part of this was measured do not have it.
 from dataclasses import dataclass
 from typing import Literal
 
-_DOCUMENTED = {"use_attribute_docstrings": True}  # read by pydantic, for OpenAPI
-
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
     """What one epoch of training came to."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     epoch: int
     train_loss: float
@@ -31,8 +27,6 @@ class CurvePoint:
 class Point:
     """A test row of a regression."""
 
-    __pydantic_config__ = _DOCUMENTED
-
     true: float
     mean: float
     """What the ensemble says."""
@@ -45,8 +39,6 @@ class Point:
 class Sentence:
     """One sentence of the summary, and the numbers that it is made of."""
 
-    __pydantic_config__ = _DOCUMENTED
-
     about: Literal["quality", "naive", "drivers", "trust", "warning", "next"]
     text: str
     fields: list[str]
@@ -56,8 +48,6 @@ class Sentence:
 @dataclass(frozen=True, kw_only=True)
 class NaiveGuess:
     """What a guess that needs no model comes to on the test rows."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     name: Literal["most frequent class", "mean", "best single column"]
     column: str | None
@@ -70,8 +60,6 @@ class NaiveGuess:
 class ColumnImportance:
     """How much worse the model is when the values of a column, or of a group of them,
     are shuffled among the rows."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     column: str
     mean: float
@@ -89,8 +77,6 @@ class GroupImportance:
     """Columns that go together, shuffled together: each alone looks less important than
     they are, for the others stand in for it."""
 
-    __pydantic_config__ = _DOCUMENTED
-
     columns: list[str]
     association: float | None
     """The largest of its pairs, from 0 to 1; null for a group that was asked for."""
@@ -103,8 +89,6 @@ class GroupImportance:
 @dataclass(frozen=True, kw_only=True)
 class Importance:
     """Permutation importance on the test rows, by the file that is served."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     metric: Literal["rmse", "nll"]
     """The error whose increase is measured."""
@@ -128,8 +112,6 @@ class Importance:
 class EffectCurve:
     """The answer over the grid: of a number, or of one class's probability."""
 
-    __pydantic_config__ = _DOCUMENTED
-
     label: str | int | bool | None
     """The class; null for a regression."""
     mean: list[float]
@@ -143,8 +125,6 @@ class EffectCurve:
 @dataclass(frozen=True, kw_only=True)
 class Effect:
     """Partial dependence: the mean answer if every row had this value in a column."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     column: str
     kind: Literal["numeric", "categorical", "datetime"]
@@ -160,8 +140,6 @@ class Effect:
 class Effects:
     """How the answer moves with the most important columns."""
 
-    __pydantic_config__ = _DOCUMENTED
-
     n_rows: int
     """Rows that each point is a mean over."""
     n_model_rows: int
@@ -171,8 +149,6 @@ class Effects:
 @dataclass(frozen=True, kw_only=True)
 class Slice:
     """Test rows that have something in common."""
-
-    __pydantic_config__ = _DOCUMENTED
 
     column: str
     rows: str
@@ -195,8 +171,6 @@ class Slice:
 @dataclass(frozen=True, kw_only=True)
 class Slices:
     """Where the model fails: levels of categories, ranges of numbers, missing values"""
-
-    __pydantic_config__ = _DOCUMENTED
 
     loss: Literal["wrong class", "absolute error"]
     overall: float

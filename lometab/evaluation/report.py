@@ -19,7 +19,7 @@ from lometab.evaluation.findings import (
     Point,
     Slices,
 )
-from lometab.evaluation.head import DOCUMENTED, ClassTask, Head, Label
+from lometab.evaluation.head import ClassTask, Head, Label
 from lometab.evaluation.outcome import Outcome
 
 # No number is NaN or infinite: what is undefined is None.
@@ -50,8 +50,6 @@ class Reliability:
 class TemperatureFit:
     """What the temperature changed on the rows it was fitted on."""
 
-    __pydantic_config__ = DOCUMENTED
-
     split: Literal["val", "calibration"]
     n_rows: int
     nll_before: float
@@ -64,8 +62,6 @@ class TemperatureFit:
 @dataclass(frozen=True, kw_only=True)
 class ConformalSets:
     """Sets of classes at one coverage."""
-
-    __pydantic_config__ = DOCUMENTED
 
     coverage: float
     """What was asked for."""
@@ -92,8 +88,6 @@ class CalibratedOn:
 @dataclass(frozen=True, kw_only=True)
 class GroupCoverage:
     """Intervals or sets of 90 % for the rows with one value of a column."""
-
-    __pydantic_config__ = DOCUMENTED
 
     group: str
     """The value; of classes, the label."""
@@ -133,8 +127,6 @@ class ClassCalibration(Head):
 class Intervals:
     """Intervals at one coverage."""
 
-    __pydantic_config__ = DOCUMENTED
-
     coverage: float
     """What was asked for."""
     measured: float
@@ -150,8 +142,6 @@ class Intervals:
 @dataclass(frozen=True, kw_only=True)
 class IntervalChoice:
     """Whether intervals follow the members' spread."""
-
-    __pydantic_config__ = DOCUMENTED
 
     method: Literal["constant", "scaled"]
     """As they are answered."""
@@ -186,8 +176,6 @@ class RegressionCalibration(Head):
 class Scores:
     """Scores on the rows of one part."""
 
-    __pydantic_config__ = DOCUMENTED
-
     n_rows: int
     ensemble: dict[str, float | None]
     """rmse, mae, r2; or accuracy, nll (the log loss), brier, balanced_accuracy, f1,
@@ -199,8 +187,6 @@ class Scores:
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
     """ensemble_error = member_error - ambiguity, means over the test rows."""
-
-    __pydantic_config__ = DOCUMENTED
 
     loss: Literal["squared error", "brier"]
     ensemble_error: float
@@ -217,8 +203,6 @@ class Decomposition:
 class RiskCoverage:
     """What one gains by answering only the most certain rows."""
 
-    __pydantic_config__ = DOCUMENTED
-
     uncertainty: str
     """What the rows are ordered by."""
     loss: Literal["squared error", "wrong class"]
@@ -234,8 +218,6 @@ class RiskCoverage:
 class ErrorDetection:
     """How well one uncertainty tells errors."""
 
-    __pydantic_config__ = DOCUMENTED
-
     uncertainty: str
     """confidence (1 - the largest probability), entropy, mutual_information and
     disagreement; for regression member_std."""
@@ -247,8 +229,6 @@ class ErrorDetection:
 @dataclass(frozen=True, kw_only=True)
 class SelectivePoint:
     """What comes of one `abstain`."""
-
-    __pydantic_config__ = DOCUMENTED
 
     abstain: float
     """What was asked for."""
@@ -274,8 +254,6 @@ class Selective:
 class Confusion:
     """Numbers of test rows by true and predicted class."""
 
-    __pydantic_config__ = DOCUMENTED
-
     classes: list[Label]
     matrix: list[list[int]]
     """True classes down, predicted ones across, in the order of `classes`."""
@@ -295,8 +273,6 @@ class Training:
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """A model on the same split with the same seeds, trained for comparison."""
-
-    __pydantic_config__ = DOCUMENTED
 
     name: Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp", "catboost"]
     k: int
@@ -329,8 +305,6 @@ class SeedOutcome:
 @dataclass(frozen=True, kw_only=True)
 class Pruning:
     """What was gained by keeping some of the members."""
-
-    __pydantic_config__ = DOCUMENTED
 
     members: list[int]
     """Those that were kept, by their numbers in the whole model."""

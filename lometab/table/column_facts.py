@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,6 +37,9 @@ from lometab.table.values import (
     read_numbers,
     read_texts,
 )
+
+if TYPE_CHECKING:
+    import duckdb
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 N_TOP = 10
@@ -310,6 +312,8 @@ class ColumnFacts:
 
     def _count_all(self) -> list[Any]:
         """A dict for each column."""
+        import duckdb  # small tables do without
+
         found: list[Any] = []
         for start in range(0, len(self._types), _AT_ONCE):
             part = range(start, min(start + _AT_ONCE, len(self._types)))
@@ -327,6 +331,8 @@ class ColumnFacts:
 
     def _fetch(self, query: str) -> tuple[Any, ...]:
         """The only row of the answer."""
+        import duckdb
+
         if self._database is None:
             self._database = duckdb.connect(config={"memory_limit": _MEMORY})
             self._database.execute("SET preserve_insertion_order = false")
