@@ -1,6 +1,6 @@
 """Follow pages of the documentation line by line, in an empty directory.
 
-    python scripts/follow_docs.py                  # README, Start and Do
+    python scripts/follow_docs.py                  # README, client, Start and Do
     python scripts/follow_docs.py docs/start/client.md
     python scripts/follow_docs.py --write          # put what was printed into the pages
 
@@ -65,9 +65,9 @@ class Block:
 
 
 def list_pages() -> list[Path]:
-    """README, Start and Do."""
+    """README, the client, Start and Do."""
     found = [p for part in ("start", "do") for p in (ROOT / "docs" / part).glob("*.md")]
-    return [ROOT / "README.md", *sorted(found)]
+    return [ROOT / "README.md", ROOT / "docs" / "client.md", *sorted(found)]
 
 
 def read_blocks(text: str) -> list[Block]:

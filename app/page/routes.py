@@ -8,7 +8,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from app.errors import NotFound
 from app.page.files import File, find_version, read_files, read_html, read_swagger
-from app.page.help import hash_scripts, read_site
+from app.page.help import STYLE, hash_scripts, read_site
 
 router = APIRouter(include_in_schema=False)
 
@@ -73,8 +73,9 @@ async def read_help_file(name: str, if_none_match: IfNoneMatch = None) -> Respon
 
 
 def _allow(hashes: tuple[str, ...]) -> str:
-    """The policy with these scripts, which are written into a document."""
-    return f"{POLICY}; script-src 'self' {' '.join(hashes)}"
+    """The policy with these scripts, which are written into a document, and the style
+    of its search."""
+    return f"{POLICY}; script-src 'self' {' '.join(hashes)}; style-src 'self' {STYLE}"
 
 
 @router.get("/page/{version}/{name:path}")

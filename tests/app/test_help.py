@@ -47,7 +47,8 @@ def test_the_policy_allows_the_scripts_of_a_document_and_no_others(
 ) -> None:
     policy = client.get("/help/index.html").headers["content-security-policy"]
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    assert policy == f"{POLICY}; script-src 'self' 'sha256-{digest}'"
+    scripts = f"script-src 'self' 'sha256-{digest}'"
+    assert policy == f"{POLICY}; {scripts}; style-src 'self' {help_files.STYLE}"
     assert "unsafe" not in policy
     style = client.get("/help/start/page.css").headers["content-security-policy"]
     assert style == POLICY

@@ -21,7 +21,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda p: str(p.relative_to(follow_docs.ROOT))
+)
 def test_a_page_does_what_it_says(
     page: Path, url: str, tmp_path: Path, record_property: pytest.RecordProperty
 ) -> None:
