@@ -35,6 +35,7 @@ ADDRESS = "http://127.0.0.1:8000"
 """What pages call the service."""
 NO_SERVICE = "<!-- follow: no service -->"
 """A page that says so works on its own data directory."""
+NO_NODE = "there is no onnxruntime-node: `make onnx-node` installs it"
 NODE_MODULES = ROOT / "build" / "onnx-node" / "node_modules"
 _FENCE = re.compile(
     r"(?:<!-- (?P<mark>not run|needs|file): (?P<about>[^>]*?) -->\n)?"
@@ -70,6 +71,10 @@ def list_pages() -> list[Path]:
     return [ROOT / "README.md", ROOT / "docs" / "client.md", *sorted(found)]
 
 
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
+
+
 def read_blocks(text: str) -> list[Block]:
     return [
         Block(
@@ -88,7 +93,7 @@ def _find_reason(mark: str | None, about: str | None) -> str | None:
     """Why a block is left out, if it is."""
     if mark == "needs":
         has_node = NODE_MODULES.is_dir() and shutil.which("node") is not None
-        return None if has_node else "there is no onnxruntime-node: `make onnx-node`"
+        return None if has_node else NO_NODE
     return about if mark == "not run" else None
 
 
@@ -126,7 +131,7 @@ def follow(page: Path, url: str, folder: Path) -> list[Block]:
         try:
             printed = run(code, names)
         except BaseException as error:
-            where = f"{page.relative_to(ROOT)}, line {block.line}"
+            where = f"{name_of(page)}, line {block.line}"
             raise RuntimeError(f"{where}: {error}") from error
         block.printed = printed.replace(url, ADDRESS).replace(str(folder), ".")
     return blocks
@@ -252,7 +257,7 @@ def report(page: Path, blocks: list[Block], seconds: float) -> bool:
     """Tell of a page; whether all of it is as it says."""
     n_run = sum(block.printed is not None for block in blocks)
     n_shown = sum(block.expected is not None for block in blocks)
-    say(f"{page.relative_to(ROOT)}: {n_run} blocks, {n_shown} outputs, {seconds:.1f} s")
+    say(f"{name_of(page)}: {n_run} blocks, {n_shown} outputs, {seconds:.1f} s")
     for block in blocks:
         if block.reason is not None:
             say(f"  line {block.line} was not run: {block.reason}")

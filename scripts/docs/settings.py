@@ -10,7 +10,7 @@ def write() -> str:
     lines = ["# Settings", "", WARNING, ""]
     lines += [
         "The service reads environment variables. A name that starts with `LOMETAB_` "
-        "and is no setting is refused at the start, with the nearest known name. "
+        "and is no setting is warned of at the start, with the nearest known name. "
         "`lometab config` shows every setting, its value and where the value comes "
         "from. What each limit means for a request is in `GET /limits`.",
         "",

@@ -1,7 +1,7 @@
 """README, Start and Do are followed line by line: every block runs, and what the pages
 show is what was printed. `scripts/follow_docs.py` is the same by hand."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     "page", PAGES, ids=lambda p: str(p.relative_to(follow_docs.ROOT))
 )
 def test_a_page_does_what_it_says(
-    page: Path, url: str, tmp_path: Path, record_property: pytest.RecordProperty
+    page: Path, url: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     blocks = follow_docs.follow_apart(page, url, tmp_path / "empty")
     left_out = [block.reason for block in blocks if block.reason is not None]
@@ -34,8 +34,8 @@ def test_a_page_does_what_it_says(
         (block.line, block.printed) for block in blocks if not block.is_as_shown
     ] == []
     assert any(block.printed is not None for block in blocks) or not blocks
-    if any("make onnx-node" in reason for reason in left_out):
-        pytest.skip("all but its JavaScript: there is no onnxruntime-node in build/")
+    if follow_docs.NO_NODE in left_out:
+        pytest.skip(f"all but its JavaScript ran: {follow_docs.NO_NODE}")
 
 
 def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
@@ -43,7 +43,7 @@ def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
         f"{page.stem}: {block.reason}"
         for page in PAGES
         for block in follow_docs.read_blocks(page.read_text(encoding="utf-8"))
-        if block.reason is not None and "make onnx-node`" not in block.reason
+        if block.reason not in (None, follow_docs.NO_NODE)
     }
     assert left_out == {
         "README: they install a virtual environment; what they do is what the tests do",

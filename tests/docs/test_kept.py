@@ -82,7 +82,8 @@ def test_versions_are_one() -> None:
 
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {__version__}\n" in citation
-    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{__version__}] - " in changes
 
 
 def test_a_chart_is_drawn_without_scripts() -> None:
