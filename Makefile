@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test quick packages images chaos soak fuzz lock lint format typecheck client docs clean
+.PHONY: help page-types pictures install demo serve test quick packages images chaos soak fuzz lock lint format typecheck client docs follow notebooks onnx-node clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -64,7 +64,7 @@ page-types: ## Check the types of the page's scripts with TypeScript (npm is nee
 		--target es2023 --module es2022 --moduleResolution bundler \
 		--lib es2023,dom,dom.iterable $$(find app/page -name '*.js')
 
-pictures: $(INSTALLED) ## Take the pictures of the page that the README shows (Chromium is needed)
+pictures: $(INSTALLED) ## Take the pictures of the page that README and docs show (Chromium is needed)
 	$(BIN)/python -m tests.support.pictures
 
 fuzz: $(INSTALLED) ## Test the API long against its OpenAPI document and odd bytes
@@ -108,12 +108,25 @@ typecheck: $(INSTALLED) ## Check types
 client: $(INSTALLED) ## Write lometab/client/sync.py from aio.py
 	$(BIN)/python scripts/make_client.py
 
-docs: $(INSTALLED) ## Write docs/errors.md from the code
-	$(BIN)/python -c 'from app.errors import document; print(document(), end="")' > docs/errors.md
+docs: $(INSTALLED) ## Write docs/errors.md and the README's figures, build the site (docs/site)
+	$(BIN)/python -m scripts.docs.build
+
+follow: $(INSTALLED) ## Follow README, Start and Do line by line in empty directories
+	$(BIN)/python scripts/follow_docs.py
+
+notebooks: $(INSTALLED) ## Run the notebooks and keep their outputs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt ipykernel nbclient
+	$(BIN)/python -m scripts.docs.notebooks
+
+onnx-node: ## Install onnxruntime-node into build/, and run the JavaScript of the docs (npm is needed)
+	npm install --silent --ignore-scripts --no-save --no-fund --no-audit \
+		--prefix build/onnx-node onnxruntime-node@1.30.0
+	$(BIN)/python scripts/follow_docs.py docs/do/languages.md
 
 bench-%: $(INSTALLED) ## Run benchmarks/<name>.py
 	$(BIN)/python benchmarks/$*.py
 
 clean: ## Remove .venv and everything built or cached
-	rm -rf .venv build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

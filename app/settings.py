@@ -69,7 +69,10 @@ class Settings(BaseSettings):
     broker_password_file: Path | None = None
     """A file with the password for that URL."""
     host: str = "127.0.0.1"
+    """The address that the API listens on; on others than loopback, requests need a
+    key."""
     port: int = Field(default=8000, ge=0, le=65535)
+    """The port that the API listens on; 0: a free one, which is printed."""
     root_path: str = Field(default="", pattern=r"^(/[\w.~-]+)*$")
     """What a proxy puts before our paths and takes off again, such as `/lometab`."""
     cors_origins: Annotated[list[str], NoDecode] = []

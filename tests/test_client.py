@@ -2,7 +2,6 @@
 done twice."""
 
 import asyncio
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import polars as pl
 import pytest
 
 from lometab import Predictor
-from lometab.client import AsyncClient, Changed, Client, NotFound, Retries, TimedOut
+from lometab.client import AsyncClient, Client, Retries, TimedOut
 from tests.support.faults import Fault, FaultyProxy
 from tests.support.services import TINY
 from tests.support.stacks import Service
 from tests.support.tables import make_csv
 
-ROOT = Path(__file__).parents[1]
 QUICK = Retries(attempts=6, first_seconds=0.05, most_seconds=0.5)
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -124,32 +122,3 @@ def test_a_stop_arrives_once_and_the_best_is_kept(
 
     info = asyncio.run(run())
     assert info["status"] == "succeeded" and info["stopped_early"]
-
-
-def test_the_readmes_python_runs(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (client_block,) = [block for block in blocks if "lometab.client" in block]
-    monkeypatch.setenv("LOMETAB_URL", service.address)
-    if service.stack.key:
-        monkeypatch.setenv("LOMETAB_KEY", service.stack.key)
-    monkeypatch.chdir(ROOT)
-    names: dict[str, Any] = {}
-    exec(client_block, names)
-    with names["client"] as client:  # which the block leaves open, as notebooks do
-        assert names["answers"].height > 0
-        with pytest.raises(NotFound):
-            client.models.read("nothing@1")
-    assert issubclass(Changed, Exception)
-    run_page(monkeypatch)
-
-
-def run_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every block of docs/client.md, in its order, as one program."""
-    page = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, names)
-    names["client"].close()

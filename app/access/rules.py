@@ -57,6 +57,7 @@ RULES = (
     # The page has nothing of anybody's in it: what it shows, it asks for.
     Rule(_READS, re.compile("/|/page/.+"), needs_caller=False),
     Rule(_READS, re.compile(r"/docs.*|/redoc|/openapi\.json"), needs_caller=False),
+    Rule(_READS, re.compile("/help(/.*)?"), needs_caller=False),
 )
 """The first that holds counts; all other requests fall under ANY."""
 ANY = Rule((), re.compile(""))

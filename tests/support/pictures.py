@@ -1,9 +1,11 @@
-"""Take the pictures of the page that the README shows: `make pictures`.
+"""Take the pictures of the page that README and docs show: `make pictures`.
 
-A service of its own trains on the wine example, so the numbers in them are real.
+A service of its own trains on the wine example, so the numbers in them are real. Those
+that need no training are taken alone by `python -m tests.support.pictures before`.
 """
 
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,15 +24,17 @@ SIZE = {"width": 1280, "height": 860}
 SWEEP = {"grid": {"rank": [1, 4, 16], "sigma_init": [0.1, 0.5, 1.0, 2.0]}, "seeds": 2}
 
 
-def main() -> None:
+def main(*, trains: bool = True) -> None:
     with tempfile.TemporaryDirectory(prefix="lometab-pictures-") as name:
         folder = Path(name)
         stacks = Stacks(folder)
         service = Service(stacks.make("embedded"))
         try:
-            model, sweep = train(service)
+            made = train(service) if trains else ()
             with open_browser(folder) as browser:
-                take_all(browser, service, model, sweep)
+                take_before(browser, service)
+                if made:
+                    take_all(browser, service, *made)
         finally:
             service.stop()
             stacks.close()
@@ -66,6 +70,18 @@ def train(service: Service) -> tuple[dict[str, Any], dict[str, Any]]:
     return ended[0], ended[1]
 
 
+def take_before(browser: Browser, service: Service) -> None:
+    """What is seen before anything is trained: a table, and the form of a job."""
+    with WINE.open("rb") as file:
+        table = service.client.post("/datasets", files={"file": file}).json()
+    with watch(browser, service.address, viewport=SIZE) as watched:
+        watched.show(f"data/{table['id']}")
+        take(watched, "data")
+        page = watched.show(f"train/{table['id']}")
+        page.get_by_text("Looking").wait_for(state="hidden")
+        take(watched, "train")
+
+
 def take_all(
     browser: Browser, service: Service, model: dict[str, Any], sweep: dict[str, Any]
 ) -> None:
@@ -96,4 +112,4 @@ def take(watched: Watched, name: str, at: str = "h1") -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(trains="before" not in sys.argv)

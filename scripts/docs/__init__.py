@@ -1,0 +1,1 @@
+"""The documentation: pages that are generated, the site, and what checks both."""

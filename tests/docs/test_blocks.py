@@ -1,0 +1,88 @@
+"""README, Start and Do are followed line by line: every block runs, and what the pages
+show is what was printed. `scripts/follow_docs.py` is the same by hand."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts import follow_docs
+
+PAGES = follow_docs.list_pages()
+# One service for all pages, and pages one after the other.
+pytestmark = pytest.mark.xdist_group("docs")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with follow_docs.serve(tmp_path_factory.mktemp("service")) as address:
+        yield address
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda p: str(p.relative_to(follow_docs.ROOT))
+)
+def test_a_page_does_what_it_says(
+    page: Path, url: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    blocks = follow_docs.follow_apart(page, url, tmp_path / "empty")
+    left_out = [block.reason for block in blocks if block.reason is not None]
+    record_property("not run", left_out)
+    assert [
+        (block.line, block.printed) for block in blocks if not block.is_as_shown
+    ] == []
+    assert any(block.printed is not None for block in blocks) or not blocks
+    if follow_docs.NO_NODE in left_out:
+        pytest.skip(f"all but its JavaScript ran: {follow_docs.NO_NODE}")
+
+
+def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
+    left_out = {
+        f"{page.stem}: {block.reason}"
+        for page in PAGES
+        for block in follow_docs.read_blocks(page.read_text(encoding="utf-8"))
+        if block.reason not in (None, follow_docs.NO_NODE)
+    }
+    assert left_out == {
+        "README: they install a virtual environment; what they do is what the tests do",
+        "install: it changes the environment; `make packages` does it in clean ones",
+        "install: a service runs beside this page already",
+        "install: it needs Docker",
+        "languages: `make onnx-node` has installed it, or the next blocks are left out",
+        "tune: it takes as long as it says",
+    }
+
+
+def test_blocks_of_other_languages_are_known() -> None:
+    """What is in a fence that nothing runs is for reading: no line of a shell."""
+    known = {"sh", "python", "js", "text", "json", "csharp", "java", "rust"}
+    for page in PAGES:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        fences = [line[3:] for line in lines if line.startswith("```")][::2]
+        assert {*fences} <= known, page
+        n_run = sum(each in ("sh", "python") for each in fences)
+        found = follow_docs.read_blocks(page.read_text(encoding="utf-8"))
+        assert n_run == sum(block.language != "js" for block in found), page
+
+
+def test_numbers_may_differ_and_nothing_else() -> None:
+    same = follow_docs.mask("job_0a1  rmse 0.52, 12 of 3e-05")
+    assert same == follow_docs.mask("job_77f rmse 1.2, 3 of 0.1")
+    assert same != follow_docs.mask("job_77f mae 1.2, 3 of 0.1")
+    assert same != follow_docs.mask("job_77f rmse 1.2, 3 of 0.1\nand more")
+
+
+@pytest.mark.processes
+def test_a_page_that_is_wrong_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "# P\n\n```sh\necho one\n```\n\n```text\ntwo\n```\n"
+    page.write_text(text)
+    (block,) = follow_docs.follow_apart(page, "http://127.0.0.1:9", tmp_path / "a")
+    assert block.printed == "one\n" and not block.is_as_shown
+    follow_docs.write_outputs(page, [block])
+    assert page.read_text() == text.replace("two", "one")
+    page.write_text("# P\n\n```python\n1 / 0\n```\n")
+    with pytest.raises(RuntimeError, match="line 3: division by zero"):
+        follow_docs.follow_apart(page, "http://127.0.0.1:9", tmp_path / "b")
