@@ -15,6 +15,7 @@ import { modelsView } from "./views/models.js";
 import { monitorView } from "./views/monitor.js";
 import { reportView } from "./views/report.js";
 import { trainView } from "./views/train.js";
+import { webhookView, webhooksView } from "./views/webhooks.js";
 
 /**
  * @typedef {{title: string, element: Element, close?: () => void}} View
@@ -29,6 +30,7 @@ const VIEWS = {
   jobs: (id, part) => (part === "report" ? reportView(id) : id ? jobView(id) : homeView()),
   key: keyView,
   models: (id, part) => (part === "monitor" ? monitorView(id) : id ? modelView(id) : modelsView()),
+  webhooks: (id) => (id ? webhookView(id) : webhooksView()),
 };
 
 /** Address, name, and the scope without which it is not offered. */
@@ -37,6 +39,7 @@ const NAV = [
   ["data", "Data", "read"],
   ["train", "Train", "write"],
   ["models", "Models", "read"],
+  ["webhooks", "Webhooks", "write"],
   ["key", "Key", "key"],
 ];
 

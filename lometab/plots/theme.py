@@ -44,7 +44,8 @@ def themed(spec: Spec, theme: Theme = "light") -> Spec:
     return {
         "$schema": SCHEMA,
         "background": colours["page"],
-        "padding": 8,
+        # Words are measured in Arial: where another font is wider they need the room.
+        "padding": {"left": 22, "right": 18, "top": 8, "bottom": 8},
         **spec,
         "config": _make_config(colours),
     }

@@ -72,7 +72,7 @@ function columns(dataset, chosen, changed) {
       { class: "scroll" },
       h(
         "table",
-        {},
+        { class: "columns" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Predict"), ["Column", "Used as", "Values"].map((each) => h("th", { scope: "col" }, each)), ["Missing", "Distinct"].map((each) => h("th", { class: "numeric", scope: "col" }, each)), h("th", { scope: "col" }, "Example"))),
         h("tbody", {}, rows.map((/** @type {any} */ each) => each.element)),
       ),
@@ -106,9 +106,9 @@ function columnRow(column, nRows, chosen) {
     h("td", {}, h("div", { class: "wrap", style: { "font-weight": 600, "min-width": "120px" } }, column.name), notes.map((each) => h("div", { class: "hint" }, each))),
     h("td", { class: "keep" }, kind),
     h("td", {}, columnBars(column, nRows)),
-    h("td", { class: "numeric nowrap" }, column.n_missing ? percent(column.missing_share) : "none"),
-    h("td", { class: "numeric" }, num(column.n_distinct)),
-    h("td", { class: "mono wrap", style: { "max-width": "220px" } }, column.example ?? ""),
+    h("td", { class: "numeric nowrap", data: { name: "Missing" } }, column.n_missing ? percent(column.missing_share) : "none"),
+    h("td", { class: "numeric", data: { name: "Distinct" } }, num(column.n_distinct)),
+    h("td", { class: "mono wrap", data: { name: "Such as" }, style: { "max-width": "220px" } }, column.example ?? ""),
   );
   const update = () => {
     const isTarget = chosen.target === column.name;
