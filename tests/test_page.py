@@ -113,7 +113,7 @@ def test_from_a_dropped_file_to_a_trained_model(
             "Width": TINY["d_block"],
             "Epochs at most": 40,
         }.items():
-            page.get_by_label(name).fill(str(value))
+            page.get_by_label(name, exact=True).fill(str(value))
         command = page.locator(".snippet code")
         expect(command).to_contain_text('"max_epochs": 40')
         expect(command).to_contain_text(f'"{HOSTILE}": "categorical"')
@@ -251,7 +251,9 @@ def test_every_view(
             page = watched.show(view)
             page.locator(WHOLE.get(name, "h1")).first.wait_for()
             watched.draw()
-            page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
+            # Of a large window what is seen at once: all of it is many megapixels.
+            is_whole = look != "large"
+            page.screenshot(path=folder / f"{name}-{look}.png", full_page=is_whole)
             watched.check()
 
 

@@ -19,6 +19,7 @@ from tests.support.services import TINY, post_job, wait_for_end
 from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
 from tests.support.views import TIMEOUT, Watched, watch
+from tests.support.workbooks import write_workbook
 
 # One browser and one service for all of them.
 pytestmark = [
@@ -75,6 +76,26 @@ def test_a_job_is_cancelled_and_tried_again(browser: Browser, service: Service) 
         expect(page.locator(".badge").first).to_have_text("Cancelled")
 
 
+def test_another_sheet_of_a_workbook_is_read(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
+    path = tmp_path / "book.xlsx"
+    rows = [[i, i % 3] for i in range(30)]
+    others = {"Other": [["b", "y"], *rows]}
+    path.write_bytes(write_workbook([["a", "y"], *rows[:20]], others=others))
+    with watch(browser, service.address) as watched:
+        page = watched.show("data")
+        page.locator("input[type=file]").set_input_files(path)
+        expect(page.get_by_text("20 rows, 2 columns")).to_be_visible()
+        expect(page.locator(".warning")).to_contain_text("'Other'")
+        page.get_by_text("Read it otherwise").click()
+        page.get_by_label("Sheet").fill("Other")
+        watched.check()
+        page.get_by_role("button", name="Read it so").click()
+        expect(page.get_by_text("30 rows, 2 columns")).to_be_visible()
+        expect(page.locator("dd", has_text="Other")).to_be_visible()
+
+
 def open_form(watched: Watched, dataset_id: str, **settings: object) -> Page:
     """The form of a new job that predicts `y`, with these settings filled in."""
     page = watched.show(f"train/{dataset_id}")
@@ -96,14 +117,16 @@ def test_the_form_has_what_the_service_has(
         assert values == [*PRESETS, "time"]
         for preset, settings in PRESETS.items():
             card = page.locator(".choice", has=page.locator(f"[value={preset}]"))
-            expect(card).to_contain_text(f"{settings['k']} members of")
+            expect(card).to_contain_text(f"{settings['k']} members")
         width = page.get_by_label("Width", exact=True)
         assert (width.get_attribute("min"), width.get_attribute("max")) == ("8", "4096")
+        page.get_by_label("Keep copies of a row in one part").check()
         page.get_by_label("Share batches").select_option("no")
         page.get_by_label("Weight init").select_option("he")
         command = page.locator(".snippet code")
         expect(command).to_contain_text('"share_batches": false')
         expect(command).to_contain_text('"weight_init": "he"')
+        expect(command).to_contain_text('"group_duplicates": true')
         width.fill("3")  # what the service says to it is told beside the form
         expect(page.locator("aside .problem")).to_contain_text("d_block")
         watched.check()

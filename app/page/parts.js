@@ -113,6 +113,12 @@ export function field(label, control, hint) {
   return h("div", { class: "field" }, h("label", { class: "label", for: control.id }, label), control, about);
 }
 
+/** @param {string} text @param {(isOn: boolean) => void} onChange */
+export function checkBox(text, onChange) {
+  const box = h("input", { type: "checkbox", on: { change: () => onChange(box.checked) } });
+  return h("label", { class: "check" }, box, text);
+}
+
 /**
  * @param {[string, string][]} options value and text
  * @param {string} value

@@ -75,7 +75,10 @@ export const SENTENCES = {
     const curve = report.risk_coverage;
     if (!curve) return null;
     const half = curve.coverage.findIndex((/** @type {number} */ each) => each >= 0.5);
-    return `Answering only the half of the rows that it is most certain of changes its ${curve.loss} from ${num(curve.risk.at(-1), 3)} to ${num(curve.risk[half], 3)}.`;
+    const [all, some] = [curve.risk.at(-1), curve.risk[half]];
+    const only = "Answering only the half of the rows that it is most certain of,";
+    if (curve.loss === "wrong class") return `${only} it is wrong in ${percent(some)} of them, instead of ${percent(all)} of all.`;
+    return `${only} its ${curve.loss} is ${num(some, 3)} instead of ${num(all, 3)}.`;
   },
   members: ({ report }) => {
     const { ensemble, members } = report.scores.test;

@@ -64,6 +64,7 @@ def _make_config(colours: dict[str, str]) -> Spec:
             "tickColor": colours["grid"],
             "titleFontWeight": "normal",
             "titleLimit": 300,
+            "labelFlush": False,  # the first and the last would run into their next
         },
         "legend": {**words, "titleFontWeight": "normal", "symbolOpacity": 1},
         "header": {"labelColor": text, "titleColor": text, "labelLimit": 220},

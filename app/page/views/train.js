@@ -4,7 +4,7 @@
 import { fill, h, link } from "../dom.js";
 import { capital, count, duration, json, shell } from "../format.js";
 import { address, get, put } from "../http.js";
-import { field, problemBox, section, select, snippet, tabs } from "../parts.js";
+import { checkBox, field, problemBox, section, select, snippet, tabs } from "../parts.js";
 import { choices, parse, readSchemas, settings as readSettings } from "../schema.js";
 import { draft, go, keepDraft, to } from "../state.js";
 import { gridOf, makeKnobs, sweepFields, tuneFields } from "./knobs.js";
@@ -153,6 +153,7 @@ function what(dataset, config, changed) {
   return section(
     "What",
     h("div", { class: "fields" }, field("Predict", target), field("It is", task), field("Name of the model", name)),
+    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows without it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
     h("p", { class: "hint" }, "Kinds of columns are changed on the page of the ", link("table", to("data", dataset.id)), "."),
   );
 }
@@ -196,7 +197,7 @@ function aboutPreset({ dataset_id, target }, preset, planned) {
   const words = h("span", { class: "many-lines" }, " ");
   const tell = (/** @type {any} */ { hyperparameters: { k, n_blocks, d_block }, estimate: { max_seconds: most } }) => {
     const time = most < 60 ? "under a minute" : `at most ${duration(most)}`;
-    fill(words, `${count(k, "member")} of ${n_blocks} × ${d_block}; ${time} on this table.`);
+    fill(words, `${count(k, "member")}, ${count(n_blocks, "layer")} of ${d_block}; ${time} on this table.`);
   };
   planned.then(() => put("POST", "jobs/plan", { dataset_id, target, preset })).then(tell, () => {}); // what is wrong is told beside
   return words;
@@ -208,13 +209,11 @@ function baselines(config, names, changed) {
     "div",
     { class: "row" },
     names.map((value) => {
-      const box = h("input", { type: "checkbox" });
-      box.addEventListener("change", () => {
+      return checkBox(BASELINES[value] ?? capital(value), (isOn) => {
         const others = (config.baselines ?? []).filter((/** @type {string} */ each) => each !== value);
-        const all = box.checked ? [...others, value] : others;
+        const all = isOn ? [...others, value] : others;
         set(config, "baselines", all.length ? all : null, changed);
       });
-      return h("label", { class: "check" }, box, BASELINES[value] ?? capital(value));
     }),
   );
 }

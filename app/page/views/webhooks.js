@@ -135,7 +135,7 @@ function about(webhook, path, update, tell) {
     h(
       "div",
       { class: "row apart" },
-      h("div", {}, h("div", { class: "row" }, h("h1", {}, webhook.description || "Webhook"), state(webhook)), h("p", { class: "faint wrap" }, webhook.url)),
+      h("div", {}, h("div", { class: "row" }, h("h1", {}, webhook.description || "Webhook"), state(webhook)), h("p", { class: "faint wrap" }, webhook.url, " · ", link("All webhooks", to("webhooks")))),
       h(
         "div",
         { class: "row" },
@@ -148,7 +148,6 @@ function about(webhook, path, update, tell) {
       "What it is told of",
       facts([["Events", webhook.events.join(", ")], ["Made", ago(webhook.created_at)], ["Failed in a row", num(webhook.n_failed)], ["Sent to again", webhook.not_before && webhook.is_enabled ? `at ${clock(webhook.not_before)}` : webhook.is_enabled ? "at once" : "not while it is off"]]),
     ),
-    h("p", { class: "hint" }, link("All webhooks", to("webhooks"))),
   );
 }
 
