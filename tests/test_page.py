@@ -170,6 +170,36 @@ def test_the_report_shows_every_pair_and_the_model_answers(
         watched.check()
 
 
+VERDICT = """async report => {
+    const module = document.querySelector('link[href$="/sentences.js"]').href;
+    return (await import(module)).verdict({report});
+}"""
+
+
+@pytest.mark.parametrize(
+    ("mae", "about", "tone", "words"),
+    [
+        (2.5, "naive", "bad", "Not worth using"),
+        (1.95, "naive", "other", "barely better"),
+        (1.5, "naive", "good", "clearly better"),
+        (1.5, "warning", "other", "one thing to look at first"),
+        (0.5, "next", "good", "far better"),
+    ],
+)
+def test_a_verdict_is_in_words(
+    browser: Browser, service: Service, mae: float, about: str, tone: str, words: str
+) -> None:
+    report = {
+        "scores": {"test": {"ensemble": {"rmse": 3.0, "mae": mae}}},
+        "naive": [{"scores": {"mae": 2.0}}, {"scores": {"mae": None}}],
+        "summary": [{"about": about, "text": ""}],
+    }
+    with watch(browser, service.address) as watched:
+        found = watched.show("key").evaluate(VERDICT, report)
+    assert found["tone"] == tone and words in found["words"]
+    assert not re.search(r"\d", found["words"])
+
+
 def read_dots(page: Page) -> list[str | None]:
     dots = page.locator("svg circle.member")
     return [dots.nth(i).get_attribute("cx") for i in range(dots.count())]

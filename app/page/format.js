@@ -88,3 +88,8 @@ export function measureName(name) {
   if (name === "r2") return "R²";
   return SHORT.includes(name) ? name.toUpperCase() : capital(name.replaceAll("_", " "));
 }
+
+/** The same within a sentence. @param {string} name */
+export function measureWord(name) {
+  return SHORT.includes(name) ? measureName(name) : measureName(name).toLowerCase();
+}

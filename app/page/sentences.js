@@ -1,7 +1,7 @@
 // @ts-check
 /** What the numbers of a report say of this model, one sentence for each figure. */
 
-import { count, measureName, num, percent } from "./format.js";
+import { count, measureWord, num, percent } from "./format.js";
 
 /** @typedef {{report: any, diversity: any, calibration: any}} Reports */
 
@@ -103,7 +103,7 @@ export const SENTENCES = {
     const [first, second] = report.importance?.columns ?? [];
     if (!first) return null;
     const next = second ? `, then by ${second.column} (${num(second.mean, 2)})` : "";
-    return `It goes most by ${first.column}: shuffled, it costs ${num(first.mean, 2)} of ${measureName(report.importance.metric)}${next}.`;
+    return `It goes most by ${first.column}: shuffled, it costs ${num(first.mean, 2)} of ${measureWord(report.importance.metric)}${next}.`;
   },
   slices: ({ report }) => {
     const [first] = report.slices?.worst ?? [];
@@ -120,7 +120,7 @@ export const SENTENCES = {
     if (!all.length) return null;
     const best = all.reduce((/** @type {any} */ a, /** @type {any} */ b) => (sign * (b.scores[name] - a.scores[name]) > 0 ? b : a));
     const how = sign * (ensemble[name] - best.scores[name]) > 0 ? "better than" : "no better than";
-    return `With ${measureName(name)} ${num(ensemble[name])} it is ${how} the best guess without a model (${best.name}${best.column ? `, ${best.column}` : ""}): ${num(best.scores[name])}.`;
+    return `With ${measureWord(name)} ${num(ensemble[name])} it is ${how} the best guess without a model (${best.name}${best.column ? `, ${best.column}` : ""}): ${num(best.scores[name])}.`;
   },
   training: ({ report }) => (report.training ? `The best of ${count(report.training.epochs, "epoch")} is number ${report.training.best_epoch}.` : null),
 };
@@ -136,7 +136,7 @@ export function baselineWords(all) {
   const others = all.filter((each) => each.name !== "lometab" && each.delta_percent !== null);
   if (!others.length) return "No other could be compared.";
   const best = others.reduce((a, b) => (b.delta_percent > a.delta_percent ? b : a));
-  const name = measureName(best.metric);
+  const name = measureWord(best.metric);
   if (best.delta_percent > 0) return `${best.name} does better here: ${name} ${num(best.score)}, ${deltaWords(best)} than this model.`;
   return `This model is ahead of ${others.length > 1 ? `all ${others.length} others` : "the other"}; the nearest is ${best.name} with ${name} ${num(best.score)}, ${deltaWords(best)}.`;
 }
@@ -165,7 +165,7 @@ export const RUN_SENTENCES = {
     if (best === null || known.length < 2) return null;
     const most = known.reduce((/** @type {any} */ a, /** @type {any} */ b) => (b.val.diversity.mean > a.val.diversity.mean ? b : a));
     if (most.cell === best) return "It does: the cell with the most diverse members is also the best one.";
-    return `Not by itself: the most diverse cell has ${measureName(metric)} ${num(most.val.score.mean)}, the best one ${num(cells[best].val.score.mean)} with ${num(cells[best].val.diversity?.mean, 2)} of diversity instead of ${num(most.val.diversity.mean, 2)}.`;
+    return `Not by itself: the most diverse cell has ${measureWord(metric)} ${num(most.val.score.mean)}, the best one ${num(cells[best].val.score.mean)} with ${num(cells[best].val.diversity?.mean, 2)} of diversity instead of ${num(most.val.diversity.mean, 2)}.`;
   },
   "tune-history": ({ trials, best }) => {
     const ended = trials.filter((/** @type {any} */ each) => each.outcome);

@@ -5,7 +5,7 @@ import { cellsOn, heatMap, valueWords, valuesOf } from "../charts/heat.js";
 import { parallel } from "../charts/parallel.js";
 import { fill, h, link } from "../dom.js";
 import { figure } from "../figure.js";
-import { count, measureName, num } from "../format.js";
+import { count, measureName, measureWord, num } from "../format.js";
 import { find, get, put } from "../http.js";
 import { RUN_SENTENCES } from "../sentences.js";
 import { action, badge, inline, note, problemBox, section, select } from "../parts.js";
@@ -152,14 +152,14 @@ function notOnMap(comparison, chosen, open) {
   const rest = comparison.cells.filter((/** @type {any} */ each) => !shown.has(each));
   if (!rest.length) return null;
   const button = (/** @type {any} */ cell) => h("button", { type: "button", class: "small", on: { click: () => open(cell) } }, `${settingWords(cell.settings)}: ${num(cell.val?.score?.mean, 3)}`);
-  return h("div", { class: "row" }, h("span", { class: "hint" }, `Beside the map, by ${measureName(comparison.metric ?? "score")}:`), rest.map(button));
+  return h("div", { class: "row" }, h("span", { class: "hint" }, `Beside the map, by ${measureWord(comparison.metric ?? "score")}:`), rest.map(button));
 }
 
 /** What stands out. @param {any} comparison */
 function sweepWords({ cells, tied, best_score: best, recommended, collapsed, metric }) {
   if (best === null) return ["No cell is finished yet."];
   const words = (/** @type {number} */ cell) => settingWords(cells[cell].settings);
-  const said = [`The best cell is ${words(best)}, with ${measureName(metric)} ${num(cells[best].val.score.mean)} on validation; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
+  const said = [`The best cell is ${words(best)}, with ${measureWord(metric)} ${num(cells[best].val.score.mean)} on validation; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
   if (recommended !== null && recommended !== best) said.push(`Of these, ${words(recommended)} is the smallest: take it unless you know better.`);
   for (const each of collapsed) said.push(`With ${each.setting} ${each.values.join(", ")} the members are nearly the same: the ensemble has collapsed.`);
   return said;
@@ -176,7 +176,7 @@ function about(cell, runs, path, comparison) {
   return h(
     "div",
     { class: "row apart chosen" },
-    h("p", {}, h("b", {}, settingWords(cell.settings)), ` · ${measureName(comparison.metric)} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
+    h("p", {}, h("b", {}, settingWords(cell.settings)), ` · ${measureWord(comparison.metric)} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
     action("Make a model of it", () => promote(path, { cell: cell.cell }), { class: "primary", data: { needs: "write" }, onError: (error) => note(/** @type {any} */ (error).message) }),
   );
 }
@@ -219,7 +219,7 @@ function trialWords(tried, best, tied, metric) {
   const first = tried.find((each) => each.trial === best);
   if (!first?.outcome) return "No trial is finished yet.";
   const others = tied.filter((each) => each !== best).length;
-  return `Trial ${best} is the best with ${measureName(metric)} ${num(first.outcome.val.score)} on validation; ${others ? `${count(others, "other trial is", "other trials are")} within noise of it` : "no other is within noise of it"}.`;
+  return `Trial ${best} is the best with ${measureWord(metric)} ${num(first.outcome.val.score)} on validation; ${others ? `${count(others, "other trial is", "other trials are")} within noise of it` : "no other is within noise of it"}.`;
 }
 
 /** @param {any} trial @param {string[]} names @param {string} path @param {{best: number | null, tied: number[]}} marks */
