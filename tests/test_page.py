@@ -7,20 +7,17 @@ policy may not be violated, and axe may find nothing serious.
 import os
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from playwright.sync_api import Browser, Page, expect
 from sqlalchemy.orm import Session
 
 from app.access import Scope, create_key
 from app.storage.db import make_engine
-from app.storage.tables import Job
 from lometab.space import PAPER_SPACE
+from tests.support import crowds
 from tests.support.browser import open_browser
 from tests.support.servers import wait_until
 from tests.support.services import TINY, post_job, wait_for_end
@@ -41,6 +38,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": WIDE},
     "dark": {"color_scheme": "dark", "viewport": WIDE},
     "narrow": {"viewport": {"width": 360, "height": 740}},
+    "large": {"viewport": {"width": 3840, "height": 2160}},
 }
 expect.set_options(timeout=TIMEOUT)
 
@@ -115,7 +113,7 @@ def test_from_a_dropped_file_to_a_trained_model(
             "Width": TINY["d_block"],
             "Epochs at most": 40,
         }.items():
-            page.get_by_label(name).fill(str(value))
+            page.get_by_label(name, exact=True).fill(str(value))
         command = page.locator(".snippet code")
         expect(command).to_contain_text('"max_epochs": 40')
         expect(command).to_contain_text(f'"{HOSTILE}": "categorical"')
@@ -136,24 +134,6 @@ def test_from_a_dropped_file_to_a_trained_model(
         watched.check()
 
 
-def test_a_job_is_cancelled_and_tried_again(browser: Browser, service: Service) -> None:
-    long = {**TINY, "max_epochs": 10_000, "patience": None}
-    job = post_job(service.client, make_csv(200), hyperparameters=long, name="long")
-    with watch(browser, service.address) as watched:
-        page = watched.show("")
-        row = page.get_by_role("link", name=re.compile("long"))
-        expect(row.get_by_role("progressbar")).to_be_visible()
-        watched.check()
-        row.click()
-        page.get_by_role("button", name="Cancel").click()
-        expect(page.locator(".badge").first).to_have_text("Cancelled")
-        page.get_by_role("button", name="Try again").click()
-        expect(page.locator(".badge").first).to_have_text(re.compile("Queued|Running"))
-        page.get_by_role("button", name=re.compile("Stop|Cancel")).first.wait_for()
-        service.client.post(f"/jobs/{job['id']}/cancel")
-        expect(page.locator(".badge").first).to_have_text("Cancelled")
-
-
 @pytest.fixture(scope="module")
 def trained(service: Service) -> dict[str, Any]:
     """A job that has ended, on a table with a number, a category and a date."""
@@ -169,6 +149,8 @@ def test_the_report_shows_every_pair_and_the_model_answers(
         page = watched.show(f"jobs/{trained['id']}/report")
         expect(page.locator(".matrix .cell")).to_have_count(k * k)
         expect(page.locator(".said").first).to_contain_text("rows")
+        words = page.locator(".card").first.locator(".verdict, .tiles")
+        expect(words.first).to_contain_text("guess without a model")  # then numbers
         watched.check()
         page.get_by_role("link", name="Ask the model").click()
         expect(page.locator("svg circle.member")).to_have_count(k)
@@ -183,15 +165,39 @@ def test_the_report_shows_every_pair_and_the_model_answers(
         )
         page.get_by_role("tab", name="Python").click()
         expect(page.locator(".snippet code")).to_contain_text("httpx.post(")
-        file = {"name": "rows.csv", "mimeType": "text/csv"}
-        page.get_by_label("The file to predict").set_input_files(
-            {**file, "buffer": make_csv(30).encode()}
-        )
-        page.get_by_role("button", name="Predict", exact=True).click()
-        expect(page.get_by_text("30 rows answered")).to_be_visible()
         page.get_by_role("button", name="Make it the champion").click()
         expect(page.locator("td .tag", has_text="champion")).to_be_visible()
         watched.check()
+
+
+VERDICT = """async report => {
+    const module = document.querySelector('link[href$="/sentences.js"]').href;
+    return (await import(module)).verdict({report});
+}"""
+
+
+@pytest.mark.parametrize(
+    ("mae", "about", "tone", "words"),
+    [
+        (2.5, "naive", "bad", "Not worth using"),
+        (1.95, "naive", "other", "barely better"),
+        (1.5, "naive", "good", "clearly better"),
+        (1.5, "warning", "other", "one thing to look at first"),
+        (0.5, "next", "good", "far better"),
+    ],
+)
+def test_a_verdict_is_in_words(
+    browser: Browser, service: Service, mae: float, about: str, tone: str, words: str
+) -> None:
+    report = {
+        "scores": {"test": {"ensemble": {"rmse": 3.0, "mae": mae}}},
+        "naive": [{"scores": {"mae": 2.0}}, {"scores": {"mae": None}}],
+        "summary": [{"about": about, "text": ""}],
+    }
+    with watch(browser, service.address) as watched:
+        found = watched.show("key").evaluate(VERDICT, report)
+    assert found["tone"] == tone and words in found["words"]
+    assert not re.search(r"\d", found["words"])
 
 
 def read_dots(page: Page) -> list[str | None]:
@@ -199,19 +205,18 @@ def read_dots(page: Page) -> list[str | None]:
     return [dots.nth(i).get_attribute("cx") for i in range(dots.count())]
 
 
-def test_a_cell_of_a_sweep_becomes_a_model(browser: Browser, service: Service) -> None:
-    sweep = {"grid": {"rank": [1, 2], "sigma_init": [0.1, 1.0]}}
-    job = post_job(service.client, make_csv(120), kind="sweep", sweep=sweep)
-    with watch(browser, service.address) as watched:
-        page = watched.show(f"jobs/{job['id']}")
-        # One map for each measure that a regression has: score and diversity.
-        expect(page.locator(".heat")).to_have_count(2)
-        expect(page.locator(".heat button")).to_have_count(2 * 4)
-        expect(page.locator(".badge").first).to_have_text("Succeeded")
-        page.locator(".heat button").first.click()
-        watched.check()
-        page.get_by_role("button", name="Make a model of it").click()
-        expect(page.get_by_role("link", name="Ask the model")).to_be_visible()
+def predict_file(service: Service, model_id: str) -> dict[str, Any]:
+    """A prediction job of which one row has no answer."""
+    table = make_csv(40).splitlines()
+    table[3] = "huge" + table[3][table[3].index(",") :]
+    made = service.client.post(
+        f"/models/{model_id}/predictions",
+        files={"file": ("rows.csv", "\n".join(table) + "\n")},
+        data={"config": '{"on_error": "skip"}'},
+    )
+    made.raise_for_status()
+    job: dict[str, Any] = made.json()
+    return job
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +228,10 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
     made = [
         post_job(service.client, make_csv(120), kind="sweep", sweep=sweep),
         post_job(service.client, make_csv(120), kind="tune", tune=tune),
+        predict_file(service, trained["model_id"]),
     ]
+    hook = {"url": "https://hooks.example.com/lometab", "events": ["job.failed"]}
+    webhook = service.client.post("/webhooks", json=hook).json()
     for each in made:
         assert wait_for_end(service, each["id"], 180)["status"] == "succeeded"
     data, job, model = (trained[f"{each}id"] for each in ("dataset_", "", "model_"))
@@ -239,6 +247,9 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
         "models": "models",
         "model": f"models/{model}",
         "monitor": f"models/{model}/monitor",
+        "predictions": f"jobs/{made[2]['id']}",
+        "webhooks": "webhooks",
+        "webhook": f"webhooks/{webhook['id']}",
         "key": "key",
     }
 
@@ -250,6 +261,7 @@ WHOLE = {
     "sweep": ".heat button",
     "tune": ".parallel",
     "model": "circle.member",
+    "predictions": "tbody tr",
 }
 
 
@@ -269,7 +281,9 @@ def test_every_view(
             page = watched.show(view)
             page.locator(WHOLE.get(name, "h1")).first.wait_for()
             watched.draw()
-            page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
+            # Of a large window what is seen at once: all of it is many megapixels.
+            is_whole = look != "large"
+            page.screenshot(path=folder / f"{name}-{look}.png", full_page=is_whole)
             watched.check()
 
 
@@ -284,71 +298,6 @@ def test_nothing_jumps(
             watched.page.wait_for_timeout(300)
             shifts[name] = watched.read_shift()
     assert max(shifts.values()) <= 0.1, shifts
-
-
-def test_the_model_in_use_tells_of_drift(
-    browser: Browser, service: Service, trained: dict[str, Any]
-) -> None:
-    path = f"models/{trained['model_id']}"
-    table = make_csv(300).splitlines()
-    far = [",".join(["99", *line.split(",")[1:]]) for line in table[1:]]
-    answer = service.client.post(
-        f"/{path}/predict?exclude=members",
-        content="\n".join([table[0], *far]).encode(),
-        headers={"Content-Type": "text/csv"},
-    )
-    assert answer.status_code == 200, answer.text
-    wait_until(
-        lambda: service.client.get(f"/{path}/monitor").json()["total"]["is_alarm"],
-        seconds=60,
-        what="the rows are counted",
-    )
-    with watch(browser, service.address) as watched:
-        page = watched.show(f"{path}/monitor")
-        expect(page.locator(".badge").first).to_have_text("Drift")
-        name = table[0].split(",")[0]
-        expect(page.locator("tr.is-drifted", has_text=name)).to_be_visible()
-        watched.check()
-
-
-def test_a_prediction_job_is_followed_to_its_file(
-    browser: Browser, service: Service, trained: dict[str, Any]
-) -> None:
-    made = service.client.post(
-        f"/models/{trained['model_id']}/predictions",
-        files={"file": ("many.csv", make_csv(80))},
-        data={"config": '{"output": "csv"}'},
-    )
-    assert made.status_code == 202, made.text
-    with watch(browser, service.address) as watched:
-        page = watched.show("")
-        page.get_by_role("link", name=re.compile("Answers to many.csv")).click()
-        expect(page.locator(".badge").first).to_have_text("Succeeded")
-        expect(page.get_by_text("80 of 80 rows answered")).to_be_visible()
-        with page.expect_download() as waited:
-            page.get_by_role("link", name=re.compile("Download the answers")).click()
-        text = waited.value.path().read_text()
-        assert len(text.strip().splitlines()) == 1 + 80
-        watched.check()
-
-
-def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
-    long = {**TINY, "max_epochs": 10_000, "patience": None}
-    first, second = (
-        post_job(service.client, make_csv(200), hyperparameters=long, name=name)
-        for name in ("first", "second")
-    )
-    try:
-        with watch(browser, service.address) as watched:
-            page = watched.show("")
-            row = page.get_by_role("link", name=re.compile("second"))
-            expect(row).to_contain_text("It is the next one; it begins in at most")
-            watched.show(f"jobs/{second['id']}")
-            expect(page.get_by_text("It is the next one")).to_be_visible()
-            watched.check()
-    finally:
-        for job in (second, first):
-            service.client.post(f"/jobs/{job['id']}/cancel")
 
 
 def make_key(service: Service, *scopes: Scope) -> str:
@@ -415,47 +364,18 @@ def test_the_reference_works_without_internet(
         assert watched.faults == []
 
 
-N_JOBS, N_COLUMNS, N_CLASSES, K = 1000, 300, 50, 128
-
-
 @pytest.fixture(scope="module")
 def crowded(browser: Browser, stacks: Stacks) -> Iterator[tuple[Service, str]]:
     """A service with all that is many, and the job that made its model."""
     service = Service(stacks.make("embedded"))
-    random = Random(3)
-    names = ",".join(["y", *(f"column {i}" for i in range(N_COLUMNS))])
-    rows = (
-        ",".join(
-            [f"class {i % N_CLASSES:02}"]
-            + [f"{i % N_CLASSES + random.random():.3f}" for _ in range(N_COLUMNS)]
-        )
-        for i in range(4 * N_CLASSES)
-    )
-    small = {**TINY, "k": K, "rank": 1, "d_block": 8, "n_bins": 2, "d_embedding": 1}
+    settings = {**crowds.SMALL, "max_epochs": 1}
     made = post_job(
-        service.client,
-        "\n".join([names, *rows]) + "\n",
-        hyperparameters={**small, "max_epochs": 1},
-        name="wide",
+        service.client, crowds.make_wide_csv(), hyperparameters=settings, name="wide"
     )
     assert wait_for_end(service, made["id"], 180)["status"] == "succeeded"
-    fill_with_jobs(service, made["id"])
+    crowds.fill_with_jobs(service, made["id"])
     yield service, made["id"]
     service.stop()
-
-
-def fill_with_jobs(service: Service, job_id: str) -> None:
-    """Others like it that have ended, without the work."""
-    engine = make_engine(service.stack.url)
-    with Session(engine) as session, session.begin():
-        job = session.get_one(Job, job_id)
-        columns = {each.key: getattr(job, each.key) for each in sa.inspect(Job).attrs}
-        for i in range(N_JOBS):
-            moment = job.created_at - timedelta(minutes=i + 1)
-            status = ("succeeded", "failed", "cancelled")[i % 3]
-            given = {"id": f"job_{i:024}", "name": f"job {i}", "status": status}
-            session.add(Job(**{**columns, **given, "created_at": moment}))
-    engine.dispose()
 
 
 def test_much_of_everything(browser: Browser, crowded: tuple[Service, str]) -> None:
@@ -470,19 +390,21 @@ def test_much_of_everything(browser: Browser, crowded: tuple[Service, str]) -> N
         expect(rows).to_have_count(99)
         watched.check()
         page = watched.show(f"data/{job['dataset_id']}")
-        expect(page.locator("tbody tr:has(select)")).to_have_count(N_COLUMNS + 1)
+        expect(page.locator("tbody tr:has(select)")).to_have_count(crowds.N_COLUMNS + 1)
         page.get_by_label("Find a column").fill("column 29")
         expect(page.locator("tbody tr:has(select):visible")).to_have_count(11)
         page = watched.show(f"jobs/{job_id}/report")
         size = page.locator("canvas.cells").evaluate("each => each.width")
-        assert size == K
+        assert size == crowds.K
         watched.draw()
         watched.check()
         page = watched.show(f"models/{job['model_id']}")
-        expect(page.locator(".inputs .input")).to_have_count(N_COLUMNS)
+        expect(page.locator(".inputs .input")).to_have_count(crowds.N_COLUMNS)
         expect(page.locator(".class-row")).to_have_count(12)
         expect(page.get_by_text("and 38 more classes")).to_be_visible()
-        expect(page.locator(".class-row").first.locator(".member")).to_have_count(K)
+        expect(page.locator(".class-row").first.locator(".member")).to_have_count(
+            crowds.K
+        )
         before = page.locator(".snippet code").text_content()
         page.get_by_label("column 0, slider").press("End")
         expect(page.locator(".snippet code")).not_to_have_text(str(before))

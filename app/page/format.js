@@ -28,7 +28,7 @@ export function bytes(n) {
     n /= 1000;
     i += 1;
   }
-  return `${n < 10 && i ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
+  return `${n < 10 && i ? Number(n.toFixed(1)) : Math.round(n)} ${units[i]}`;
 }
 
 /** @param {number | null | undefined} seconds */
@@ -47,6 +47,11 @@ export function ago(moment) {
   if (seconds < 45) return "just now";
   if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
   if (seconds < 129600) return `${Math.round(seconds / 3600)} h ago`;
+  return day(moment);
+}
+
+/** @param {string} moment */
+export function day(moment) {
   return new Date(moment).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
 }
 
@@ -65,6 +70,12 @@ export function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+/** JSON for people: short lists in one line. @param {any} value @param {number} [indent] */
+export function json(value, indent = 2) {
+  // Within a text there is no line break, so only lists of plain values are found.
+  return JSON.stringify(value, null, indent).replace(/\[\n\s*([^[\]{}]*?)\n\s*\]/g, (_, inner) => `[${inner.replace(/\n\s*/g, " ")}]`);
+}
+
 /** A text for a shell, in single quotes. @param {string} text */
 export function shell(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
@@ -76,4 +87,9 @@ const SHORT = ["rmse", "mae", "nll", "auroc", "ece", "f1", "r2"];
 export function measureName(name) {
   if (name === "r2") return "R²";
   return SHORT.includes(name) ? name.toUpperCase() : capital(name.replaceAll("_", " "));
+}
+
+/** The same within a sentence. @param {string} name */
+export function measureWord(name) {
+  return SHORT.includes(name) ? measureName(name) : measureName(name).toLowerCase();
 }

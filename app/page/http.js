@@ -109,27 +109,32 @@ export async function readOwn(name) {
 }
 
 /**
- * Send a file, and tell how much of it is sent.
+ * Send a file, and tell how much of it is sent and how much of the answer has come.
  * @param {string} path
- * @param {FormData} form
- * @param {(share: number) => void} onProgress
+ * @param {FormData | File} body
+ * @param {(share: number, received: number) => void} onProgress
+ * @param {{type?: string, accept?: string}} [options] `accept`: the answer is a file of this type
  * @returns {Promise<any>}
  */
-export function upload(path, form, onProgress) {
+export function upload(path, body, onProgress, { type, accept } = {}) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch does not tell how much it has sent
     request.open("POST", address(path));
-    request.setRequestHeader("Accept", "application/json");
-    request.responseType = "json";
+    request.setRequestHeader("Accept", accept ?? "application/json");
+    if (type) request.setRequestHeader("Content-Type", type);
+    request.responseType = "blob";
     request.upload.addEventListener("progress", (event) => {
-      if (event.lengthComputable) onProgress(event.loaded / event.total);
+      if (event.lengthComputable) onProgress(event.loaded / event.total, 0);
     });
-    request.addEventListener("load", () => {
-      if (request.status < 300) resolve(request.response);
-      else reject(refuse(request.status, request.response));
+    request.addEventListener("progress", (event) => onProgress(1, event.loaded));
+    request.addEventListener("load", async () => {
+      const { status, response } = request;
+      if (status < 300 && accept) return resolve(response);
+      const answer = await response.text().then(JSON.parse).catch(() => null);
+      return status < 300 ? resolve(answer) : reject(refuse(status, answer));
     });
     request.addEventListener("error", () => reject(new Problem(0, null)));
-    request.send(form);
+    request.send(body);
   });
 }
 

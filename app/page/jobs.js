@@ -41,13 +41,18 @@ export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
   if (status === "queued") return waitingWords(job);
-  if (kind === "predict") return `${num(progress.rows_done)} of ${num(progress.n_rows)} rows answered${progress.n_faults ? `, ${num(progress.n_faults)} could not be` : ""}`;
+  if (kind === "predict") return rowWords(progress);
   if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;
   if (!progress.epoch) return "Training begins …";
   const eta = progress.eta_seconds === null ? "" : `, at most ${duration(progress.eta_seconds)} to go`;
   return `Epoch ${progress.epoch} of at most ${progress.max_epochs}${eta}`;
+}
+
+/** @param {any} progress of a prediction */
+function rowWords({ rows_done: done, n_rows: n, n_faults: nFaults }) {
+  return `${num(done - (nFaults ?? 0))} of ${num(n)} rows answered${nFaults ? `, ${num(nFaults)} could not be read` : ""}`;
 }
 
 /** Why it waits, and until when. @param {any} job with what `GET /queue` says of it */

@@ -5,30 +5,25 @@ import { fill, h, link } from "./dom.js";
 import { Problem, find, onUnauthorized } from "./http.js";
 import { problemBox } from "./parts.js";
 import { go, readRoute, setSession, setTheme, theme, to } from "./state.js";
-import { dataView } from "./views/data.js";
-import { datasetView } from "./views/dataset.js";
-import { homeView } from "./views/home.js";
-import { jobView } from "./views/job.js";
-import { keyView } from "./views/key.js";
-import { modelView } from "./views/model.js";
-import { modelsView } from "./views/models.js";
-import { monitorView } from "./views/monitor.js";
-import { reportView } from "./views/report.js";
-import { trainView } from "./views/train.js";
 
 /**
  * @typedef {{title: string, element: Element, close?: () => void}} View
  * @typedef {(...names: any[]) => Promise<View>} MakeView
  */
 
-/** The first part of an address, and what is shown there. @type {Record<string, MakeView>} */
+/**
+ * The first part of an address, and what is shown there. Each waits for its own modules
+ * alone: the document has asked for all of them already.
+ * @type {Record<string, MakeView>}
+ */
 const VIEWS = {
-  "": homeView,
-  data: (id) => (id ? datasetView(id) : dataView()),
-  train: (id) => trainView(id, readRoute().query),
-  jobs: (id, part) => (part === "report" ? reportView(id) : id ? jobView(id) : homeView()),
-  key: keyView,
-  models: (id, part) => (part === "monitor" ? monitorView(id) : id ? modelView(id) : modelsView()),
+  "": async () => (await import("./views/home.js")).homeView(),
+  data: async (id) => (id ? (await import("./views/dataset.js")).datasetView(id) : (await import("./views/data.js")).dataView()),
+  train: async (id) => (await import("./views/train.js")).trainView(id, readRoute().query),
+  jobs: async (id, part) => (part === "report" ? (await import("./views/report.js")).reportView(id) : id ? (await import("./views/job.js")).jobView(id) : VIEWS[""]()),
+  models: async (id, part) => (part === "monitor" ? (await import("./views/monitor.js")).monitorView(id) : id ? (await import("./views/model.js")).modelView(id) : (await import("./views/models.js")).modelsView()),
+  webhooks: async (id) => (id ? (await import("./views/webhooks.js")).webhookView(id) : (await import("./views/webhooks.js")).webhooksView()),
+  key: async () => (await import("./views/key.js")).keyView(),
 };
 
 /** Address, name, and the scope without which it is not offered. */
@@ -37,6 +32,7 @@ const NAV = [
   ["data", "Data", "read"],
   ["train", "Train", "write"],
   ["models", "Models", "read"],
+  ["webhooks", "Webhooks", "write"],
   ["key", "Key", "key"],
 ];
 

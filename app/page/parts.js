@@ -90,14 +90,33 @@ export function snippet(title, read) {
   return { element, update: () => fill(code, read()) };
 }
 
+let nFields = 0;
+
+/** The same in one line. @param {string} label @param {HTMLElement} control */
+export function inline(label, control) {
+  nFields += 1;
+  control.id ||= `field-${nFields}`;
+  return h("span", { class: "row small" }, h("label", { for: control.id }, label), control);
+}
+
 /**
- * A labelled control.
+ * A labelled control. Its name is the label alone; the hint is what is told of it.
  * @param {string} label
  * @param {HTMLElement} control
  * @param {string} [hint]
  */
 export function field(label, control, hint) {
-  return h("label", { class: "field" }, h("span", { class: "label" }, label), control, hint && h("span", { class: "hint" }, hint));
+  nFields += 1;
+  control.id ||= `field-${nFields}`;
+  const about = hint && h("span", { class: "hint", id: `${control.id}-hint` }, hint);
+  if (about) control.setAttribute("aria-describedby", about.id);
+  return h("div", { class: "field" }, h("label", { class: "label", for: control.id }, label), control, about);
+}
+
+/** @param {string} text @param {(isOn: boolean) => void} onChange */
+export function checkBox(text, onChange) {
+  const box = h("input", { type: "checkbox", on: { change: () => onChange(box.checked) } });
+  return h("label", { class: "check" }, box, text);
 }
 
 /**
@@ -138,6 +157,33 @@ export function action(text, action, { onError = (error) => note(String(error)),
       element.disabled = false;
     }
   });
+  return element;
+}
+
+/**
+ * The same for what cannot be undone: it asks first, in its own place.
+ * @param {string} text
+ * @param {string} question
+ * @param {() => Promise<unknown>} act
+ * @param {{class?: string, onError?: (error: unknown) => void, [name: string]: any}} [props]
+ */
+export function confirmed(text, question, act, props = {}) {
+  const element = h("span", { class: "row" });
+  const ask = h("button", { type: "button", ...props, onError: null }, text);
+  const rest = () => {
+    fill(element, ask);
+    ask.focus();
+  };
+  const no = h("button", { type: "button", on: { click: rest } }, "No");
+  const yes = action("Yes", async () => {
+    await act();
+    fill(element, ask);
+  }, { ...props, class: `${props.class ?? ""}` });
+  ask.addEventListener("click", () => {
+    fill(element, h("span", { class: "small" }, question), yes, no);
+    no.focus();
+  });
+  fill(element, ask);
   return element;
 }
 

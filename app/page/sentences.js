@@ -1,7 +1,7 @@
 // @ts-check
 /** What the numbers of a report say of this model, one sentence for each figure. */
 
-import { count, measureName, num, percent } from "./format.js";
+import { count, measureWord, num, percent } from "./format.js";
 
 /** @typedef {{report: any, diversity: any, calibration: any}} Reports */
 
@@ -20,6 +20,30 @@ export function summarise({ report, diversity, calibration }) {
   if (typeof calibration?.ece === "number") said.push(`When it names a probability, it is off by ${percent(calibration.ece)} on average.`);
   if (diversity?.advice) said.push(`${diversity.advice.charAt(0).toUpperCase()}${diversity.advice.slice(1)}.`);
   return said;
+}
+
+/**
+ * Whether it is worth using, in words: against the best guess without a model, and
+ * what the service warns of.
+ * @param {Reports} reports
+ * @returns {{tone: "good" | "other" | "bad", words: string} | null}
+ */
+export function verdict({ report }) {
+  const gain = gainOf(report);
+  if (gain === null) return null;
+  if (gain <= 0) return { tone: "bad", words: "Not worth using as it is: a guess without a model does as well." };
+  const how = gain < 0.05 ? "barely better" : gain < 0.2 ? "better" : gain < 0.5 ? "clearly better" : "far better";
+  const doubt = report.summary?.some((/** @type {any} */ each) => each.about === "warning");
+  const rest = gain < 0.05 ? "" : doubt ? ", with one thing to look at first" : "; nothing speaks against using it";
+  return { tone: gain < 0.05 || doubt ? "other" : "good", words: `It is ${how} than any guess without a model${rest}.` };
+}
+
+/** The share of the best guess's error that the model does without. @param {any} report */
+function gainOf(report) {
+  const { ensemble } = report.scores.test;
+  const name = "rmse" in ensemble ? "mae" : "nll";
+  const errors = (report.naive ?? []).map((/** @type {any} */ each) => each.scores[name]).filter((/** @type {any} */ each) => typeof each === "number" && each > 0);
+  return errors.length && typeof ensemble[name] === "number" ? 1 - ensemble[name] / Math.min(...errors) : null;
 }
 
 /** @param {number[]} values */
@@ -51,7 +75,10 @@ export const SENTENCES = {
     const curve = report.risk_coverage;
     if (!curve) return null;
     const half = curve.coverage.findIndex((/** @type {number} */ each) => each >= 0.5);
-    return `Answering only the half of the rows that it is most certain of changes its ${curve.loss} from ${num(curve.risk.at(-1), 3)} to ${num(curve.risk[half], 3)}.`;
+    const [all, some] = [curve.risk.at(-1), curve.risk[half]];
+    const only = "Answering only the half of the rows that it is most certain of,";
+    if (curve.loss === "wrong class") return `${only} it is wrong in ${percent(some)} of them, instead of ${percent(all)} of all.`;
+    return `${only} its ${curve.loss} is ${num(some, 3)} instead of ${num(all, 3)}.`;
   },
   members: ({ report }) => {
     const { ensemble, members } = report.scores.test;
@@ -76,7 +103,7 @@ export const SENTENCES = {
     const [first, second] = report.importance?.columns ?? [];
     if (!first) return null;
     const next = second ? `, then by ${second.column} (${num(second.mean, 2)})` : "";
-    return `It goes most by ${first.column}: shuffled, it costs ${num(first.mean, 2)} of ${measureName(report.importance.metric)}${next}.`;
+    return `It goes most by ${first.column}: shuffled, it costs ${num(first.mean, 2)} of ${measureWord(report.importance.metric)}${next}.`;
   },
   slices: ({ report }) => {
     const [first] = report.slices?.worst ?? [];
@@ -93,10 +120,26 @@ export const SENTENCES = {
     if (!all.length) return null;
     const best = all.reduce((/** @type {any} */ a, /** @type {any} */ b) => (sign * (b.scores[name] - a.scores[name]) > 0 ? b : a));
     const how = sign * (ensemble[name] - best.scores[name]) > 0 ? "better than" : "no better than";
-    return `With ${measureName(name)} ${num(ensemble[name])} it is ${how} the best guess without a model (${best.name}${best.column ? `, ${best.column}` : ""}): ${num(best.scores[name])}.`;
+    return `With ${measureWord(name)} ${num(ensemble[name])} it is ${how} the best guess without a model (${best.name}${best.column ? `, ${best.column}` : ""}): ${num(best.scores[name])}.`;
   },
   training: ({ report }) => (report.training ? `The best of ${count(report.training.epochs, "epoch")} is number ${report.training.best_epoch}.` : null),
 };
+
+/** Whether another is better, and by how much. @param {any} baseline */
+export function deltaWords({ delta_percent: delta }) {
+  if (delta === null) return "";
+  return delta === 0 ? "the same" : `${num(Math.abs(delta), 2)} % ${delta > 0 ? "better" : "worse"}`;
+}
+
+/** The best of the others beside this model. @param {any[]} all the model itself among them */
+export function baselineWords(all) {
+  const others = all.filter((each) => each.name !== "lometab" && each.delta_percent !== null);
+  if (!others.length) return "No other could be compared.";
+  const best = others.reduce((a, b) => (b.delta_percent > a.delta_percent ? b : a));
+  const name = measureWord(best.metric);
+  if (best.delta_percent > 0) return `${best.name} does better here: ${name} ${num(best.score)}, ${deltaWords(best)} than this model.`;
+  return `This model is ahead of ${others.length > 1 ? `all ${others.length} others` : "the other"}; the nearest is ${best.name} with ${name} ${num(best.score)}, ${deltaWords(best)}.`;
+}
 
 /** @param {{confidence: number, accuracy: number}} bin */
 function gap({ confidence, accuracy }) {
@@ -114,6 +157,27 @@ export function pairWords(matrix) {
   });
   return `Members ${least[1]} and ${least[2]} are most alike (${num(least[0], 3)}), ${most[1]} and ${most[2]} differ most (${num(most[0], 3)}).`;
 }
+
+/** The same for the pictures of a sweep or a search. @type {Record<string, (found: any) => string | null>} */
+export const RUN_SENTENCES = {
+  pareto: ({ comparison: { cells, best_score: best, metric } }) => {
+    const known = cells.filter((/** @type {any} */ each) => each.val?.diversity && each.val.score);
+    if (best === null || known.length < 2) return null;
+    const most = known.reduce((/** @type {any} */ a, /** @type {any} */ b) => (b.val.diversity.mean > a.val.diversity.mean ? b : a));
+    if (most.cell === best) return "It does: the cell with the most diverse members is also the best one.";
+    return `Not by itself: the most diverse cell has ${measureWord(metric)} ${num(most.val.score.mean)}, the best one ${num(cells[best].val.score.mean)} with ${num(cells[best].val.diversity?.mean, 2)} of diversity instead of ${num(most.val.diversity.mean, 2)}.`;
+  },
+  "tune-history": ({ trials, best }) => {
+    const ended = trials.filter((/** @type {any} */ each) => each.outcome);
+    const since = ended.filter((/** @type {any} */ each) => each.trial > best).length;
+    if (best === null || !ended.length) return null;
+    return since ? `Trial ${best} is the best of ${ended.length}; the ${count(since, "trial")} after it found nothing better.` : `The last of ${count(ended.length, "trial")} is the best: more of them may find better ones.`;
+  },
+  "tune-importances": ({ importances }) => {
+    const [first, second] = Object.entries(importances ?? {}).sort((a, b) => b[1] - a[1]);
+    return first ? `${first[0]} mattered most, with ${percent(first[1], 0)} of the differences in score${second ? `, then ${second[0]} with ${percent(second[1], 0)}` : ""}.` : null;
+  },
+};
 
 /** Which column moves the answer most. @param {any} effects */
 export function effectWords(effects) {

@@ -44,7 +44,8 @@ def themed(spec: Spec, theme: Theme = "light") -> Spec:
     return {
         "$schema": SCHEMA,
         "background": colours["page"],
-        "padding": 8,
+        # Words are measured in Arial: where another font is wider they need the room.
+        "padding": {"left": 22, "right": 18, "top": 8, "bottom": 8},
         **spec,
         "config": _make_config(colours),
     }
@@ -63,6 +64,7 @@ def _make_config(colours: dict[str, str]) -> Spec:
             "tickColor": colours["grid"],
             "titleFontWeight": "normal",
             "titleLimit": 300,
+            "labelFlush": False,  # the first and the last would run into their next
         },
         "legend": {**words, "titleFontWeight": "normal", "symbolOpacity": 1},
         "header": {"labelColor": text, "titleColor": text, "labelLimit": 220},

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, ViewportSize
 
 from tests.support.browser import open_browser
 from tests.support.services import post_job, wait_for_end
@@ -20,7 +20,9 @@ from tests.support.views import Watched, watch
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "figures"
 WINE = ROOT / "examples" / "wine_quality.csv"
-SIZE = {"width": 1280, "height": 860}
+SIZE: ViewportSize = {"width": 1280, "height": 860}
+TALL: ViewportSize = {"width": 1280, "height": 1320}
+"""From the verdict to the pairs of members."""
 SWEEP = {"grid": {"rank": [1, 4, 16], "sigma_init": [0.1, 0.5, 1.0, 2.0]}, "seeds": 2}
 
 
@@ -86,9 +88,11 @@ def take_all(
     browser: Browser, service: Service, model: dict[str, Any], sweep: dict[str, Any]
 ) -> None:
     with watch(browser, service.address, viewport=SIZE) as watched:
-        watched.show(f"jobs/{model['id']}/report")
-        take(watched, "report", at="section:has(.matrix)")
-        page = watched.show(f"jobs/{sweep['id']}")
+        page = watched.show(f"jobs/{model['id']}/report")
+        page.set_viewport_size(TALL)
+        take(watched, "report")
+        page.set_viewport_size(SIZE)
+        watched.show(f"jobs/{sweep['id']}")
         page.locator(".heat button.is-best").first.click()
         take(watched, "sweep")
     dark = {"viewport": SIZE, "color_scheme": "dark"}
@@ -100,14 +104,8 @@ def take_all(
         take(watched, "model")
 
 
-def take(watched: Watched, name: str, at: str = "h1") -> None:
-    """Args:
-    at: what the picture begins with.
-    """
+def take(watched: Watched, name: str) -> None:
     watched.draw()
-    watched.page.locator(at).first.evaluate(
-        "each => scrollTo(0, scrollY + each.getBoundingClientRect().top - 34)"
-    )
     watched.page.screenshot(path=FOLDER / f"page-{name}.png")
 
 

@@ -85,7 +85,7 @@ class Watched:
         """Look at all of the view, and wait for every figure that the service draws."""
         self.page.evaluate(_SCROLL)
         figures = self.page.locator("main img[data-base]:not(.is-drawn)")
-        expect(figures).to_have_count(0)
+        expect(figures).to_have_count(0, timeout=TIMEOUT)
 
     def read_shift(self) -> float:
         """How far things jumped since the document was loaded."""

@@ -11,7 +11,7 @@ const GOLDEN = 0.618034;
 /** Members' numbers as dots, with their mean and an interval around it. */
 export function memberDots() {
   const height = 190;
-  const svg = s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img" });
+  const svg = s("svg", { class: "chart dots", viewBox: `0 0 ${WIDTH} ${height}`, role: "img" });
   /** The widest that was needed: the axis stands still while a slider moves. @type {[number, number] | null} */
   let domain = null;
   return {

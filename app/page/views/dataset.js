@@ -72,7 +72,7 @@ function columns(dataset, chosen, changed) {
       { class: "scroll" },
       h(
         "table",
-        {},
+        { class: "columns" },
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Predict"), ["Column", "Used as", "Values"].map((each) => h("th", { scope: "col" }, each)), ["Missing", "Distinct"].map((each) => h("th", { class: "numeric", scope: "col" }, each)), h("th", { scope: "col" }, "Example"))),
         h("tbody", {}, rows.map((/** @type {any} */ each) => each.element)),
       ),
@@ -106,9 +106,9 @@ function columnRow(column, nRows, chosen) {
     h("td", {}, h("div", { class: "wrap", style: { "font-weight": 600, "min-width": "120px" } }, column.name), notes.map((each) => h("div", { class: "hint" }, each))),
     h("td", { class: "keep" }, kind),
     h("td", {}, columnBars(column, nRows)),
-    h("td", { class: "numeric nowrap" }, column.n_missing ? percent(column.missing_share) : "none"),
-    h("td", { class: "numeric" }, num(column.n_distinct)),
-    h("td", { class: "mono wrap", style: { "max-width": "220px" } }, column.example ?? ""),
+    h("td", { class: "numeric nowrap", data: { name: "Missing" } }, column.n_missing ? percent(column.missing_share) : "none"),
+    h("td", { class: "numeric", data: { name: "Distinct" } }, num(column.n_distinct)),
+    h("td", { class: "mono wrap", data: { name: "Such as" }, style: { "max-width": "220px" } }, column.example ?? ""),
   );
   const update = () => {
     const isTarget = chosen.target === column.name;
@@ -150,22 +150,22 @@ const CHOICES = {
   header: [["", "by itself"], ["true", "the first line has names"], ["false", "there is no header"]],
   number_format: [["", "by itself"], ["1234.5", "1234.5"], ["1,234.5", "1,234.5"], ["1.234,5", "1.234,5"]],
 };
-const LABELS = { delimiter: "Delimiter", encoding: "Encoding", header: "Header", number_format: "Numbers", date_format: "Dates" };
+const LABELS = /** @type {Record<string, string>} */ ({ delimiter: "Delimiter", encoding: "Encoding", header: "Header", number_format: "Numbers", date_format: "Dates", sheet: "Sheet", skip_lines: "Lines above", skip_footer: "Lines below" });
+/** What can be told of a file of this format. @type {Record<string, string[]>} */
+const OFFERED = {
+  csv: [...Object.keys(CHOICES), "skip_lines", "skip_footer"],
+  xlsx: ["sheet", "header", "skip_lines", "skip_footer"],
+};
 
 /** @param {any} dataset */
 function reading(dataset) {
   const { reading: found } = dataset;
   const shown = [["Format", found.compression ? `${found.format}, ${found.compression}` : found.format]];
-  for (const name of ["delimiter", "encoding", "header", "skip_lines", "skip_footer"]) {
+  for (const name of ["sheet", "delimiter", "encoding", "header", "skip_lines", "skip_footer"]) {
     const guess = found[name];
-    if (guess && !(name.startsWith("skip") && guess.value === 0)) shown.push([guessName(name), guessWords(guess)]);
+    if (guess && !(name.startsWith("skip") && guess.value === 0)) shown.push([LABELS[name], guessWords(guess)]);
   }
-  return h("section", { class: "card" }, h("h2", {}, "How it was read"), facts(/** @type {any} */ (shown)), found.format === "csv" && otherwise(dataset));
-}
-
-/** @param {string} name */
-function guessName(name) {
-  return { delimiter: "Delimiter", encoding: "Encoding", header: "Header", skip_lines: "Lines above", skip_footer: "Lines below" }[name];
+  return h("section", { class: "card" }, h("h2", {}, "How it was read"), facts(/** @type {any} */ (shown)), found.format in OFFERED && otherwise(dataset));
 }
 
 /** @param {{value: any, confidence: number}} guess */
@@ -174,21 +174,26 @@ function guessWords({ value, confidence }) {
   return confidence < 0.9 ? `${text} (${percent(confidence, 0)} sure)` : text;
 }
 
+/** @param {string} name @param {Record<string, any>} options */
+function control(name, options) {
+  const isCount = name.startsWith("skip");
+  const tell = (/** @type {string} */ value) => {
+    if (value === "") delete options[name];
+    else options[name] = name === "header" ? value === "true" : isCount ? Number(value) : value;
+  };
+  const now = String(options[name] ?? "");
+  if (name in CHOICES) return select(/** @type {any} */ (CHOICES)[name], now, tell);
+  const input = h("input", { type: isCount ? "number" : "text", min: 0, value: now, placeholder: "by itself", on: { input: () => tell(input.value) } });
+  return input;
+}
+
 /** @param {any} dataset */
 function otherwise(dataset) {
   /** @type {Record<string, any>} */
   const options = Object.fromEntries(Object.entries(dataset.read_options).filter(([, each]) => each !== null && String(each) !== ""));
   const problem = h("div", {});
   const again = h("input", { type: "file", "aria-label": "The file" });
-  const controls = Object.entries(CHOICES).map(([name, choices]) =>
-    field(
-      /** @type {any} */ (LABELS)[name],
-      select(/** @type {any} */ (choices), String(options[name] ?? ""), (value) => {
-        if (value === "") delete options[name];
-        else options[name] = name === "header" ? value === "true" : value;
-      }),
-    ),
-  );
+  const controls = OFFERED[dataset.reading.format].map((name) => field(LABELS[name], control(name, options)));
   const read = action(
     "Read it so",
     async () => {

@@ -30,7 +30,7 @@ export async function homeView() {
   const open = jobList("Running and waiting");
   const ended = jobList("Finished");
   const [tiles, workers] = [h("div", { class: "tiles" }), h("ul", { class: "list" })];
-  const summary = h("p", { class: "faint" });
+  const summary = h("p", { class: "faint small" });
   const older = olderJobs(ended);
   /** @type {boolean | null} */
   let isEmpty = null;

@@ -3,11 +3,12 @@
 
 import { lineChart } from "../charts/line.js";
 import { fill, h, link } from "../dom.js";
-import { bytes, clock, count, duration, num } from "../format.js";
+import { bytes, capital, clock, count, day, duration, num } from "../format.js";
 import { ENDS, address, find, follow, get, put } from "../http.js";
 import { kindWords, progressWords, scoreName, share, title } from "../jobs.js";
 import { action, badge, facts, note, problemBox, progressBar, section, snippet, warningList } from "../parts.js";
 import { every, pause, to } from "../state.js";
+import { faultList } from "./faults.js";
 import { runsOf } from "./runs.js";
 
 const PATIENCE = 0.8; // seconds
@@ -25,6 +26,7 @@ export async function jobView(id) {
   buttons.dataset.needs = "write";
   const curves = makeCurves(job);
   const runs = ["train", "predict"].includes(job.kind) ? null : runsOf(job, path);
+  const faults = job.kind === "predict" ? faultList(path) : null;
   const log = makeLog();
   const done = h("div", {});
   const offline = h("p", { class: "hint", hidden: true }, "The connection is lost; it will be taken up where it was.");
@@ -36,6 +38,7 @@ export async function jobView(id) {
     bar.set(share(job));
     bar.element.hidden = ENDS.includes(job.status);
     runs?.update(job);
+    faults?.update(job).catch(() => {}); // they are asked for again with the next state
     if (job.status === shown) return; // a button stays the same while it is pressed
     shown = job.status;
     fill(buttons, commands(job, path, refresh, listen));
@@ -93,6 +96,7 @@ export async function jobView(id) {
     warnings.element,
     job.kind === "train" && section("While it learns", h("div", { class: "grid-3" }, curves.element)),
     runs?.element,
+    faults?.element,
     h("div", { class: "grid-2" }, about(job), section("What happened", log.element)),
     snippet("The same events by curl", () => `curl -N ${address(`${path}/events`)} -H 'Accept: text/event-stream'`).element,
   );
@@ -145,6 +149,7 @@ function results(job) {
   const ways = [];
   if (job.links.report) ways.push(h("a", { class: "button primary", href: to("jobs", job.id, "report") }, "Read the report"));
   if (job.result?.expires_at) ways.push(h("a", { class: "button primary", href: address(job.links.result), download: `${job.id}.${job.result.output}` }, `Download the answers (${bytes(job.result.size)})`));
+  else if (job.result) return h("p", { class: "hint" }, "The answers were kept for as long as the service is set to, and are gone. Predict the table once more to have them again.");
   if (job.model_id) ways.push(h("a", { class: "button", href: to("models", job.model_id) }, "Ask the model"));
   return ways.length ? h("div", { class: "row" }, ways) : null;
 }
@@ -190,6 +195,8 @@ function makeCurves(job) {
   };
 }
 
+const EVENTS = /** @type {Record<string, string>} */ ({ running: "Started", child: "Run", released: "Given back", lost: "Worker lost" });
+
 function makeLog() {
   const element = h("ol", { class: "log", tabindex: 0, "aria-label": "Events" });
   return {
@@ -197,7 +204,7 @@ function makeLog() {
     /** @param {any} event */
     add(event) {
       if (event.type === "epoch") return; // they are in the curves
-      element.append(h("li", {}, h("time", {}, clock(event.created_at)), h("span", {}, event.type), h("span", { class: "faint" }, eventWords(event))));
+      element.append(h("li", {}, h("time", {}, clock(event.created_at)), h("span", {}, EVENTS[event.type] ?? capital(event.type)), h("span", { class: "faint" }, eventWords(event))));
       element.scrollTop = element.scrollHeight;
     },
   };
@@ -206,21 +213,23 @@ function makeLog() {
 /** @param {any} event */
 function eventWords({ type, data }) {
   if (type === "phase") return data.phase;
+  if (type === "queued" && data.queue) return `for ${data.queue.toUpperCase()} workers`;
   if (type === "running") return data.worker ? `attempt ${data.attempt} on ${data.worker}` : "";
-  if (type === "child") return `run ${data.position} ${data.status}`;
+  if (type === "child") return `number ${data.position}: ${data.status}`;
   if (type === "checkpoint" || type === "resumed") return `epoch ${data.epoch}`;
   if (typeof data.detail === "string") return data.detail;
   return Object.entries(data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
 }
 
 /** @param {any} job */
-function aboutPrediction({ config, id }) {
+function aboutPrediction({ config, id, model_id: modelId, result }) {
   return section(
     "Settings",
     facts([
-      ["Model", config.model_id],
-      ["Format", config.output],
-      ["Rows that cannot be read", config.on_error === "skip" ? "have no answer" : "fail the job"],
+      ["Model", modelId ? link(config.model_id, to("models", modelId), { class: "mono small" }) : config.model_id],
+      ["Answers as", config.output],
+      ["A row that cannot be read", config.on_error === "skip" ? "has no answer" : "fails the job"],
+      ...(result?.expires_at ? [["Kept until", day(result.expires_at)]] : []),
       ["Job", h("span", { class: "mono small" }, id)],
     ]),
   );

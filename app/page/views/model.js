@@ -4,10 +4,11 @@
 import { classBars, memberDots } from "../charts/members.js";
 import { pushes } from "../charts/pushes.js";
 import { fill, h, link } from "../dom.js";
-import { count, measureName, num, percent, shell } from "../format.js";
-import { address, find, get, put, send, upload } from "../http.js";
-import { action, facts, note, problemBox, progressBar, section, select, snippet, tabs, warning } from "../parts.js";
-import { go, to } from "../state.js";
+import { count, json, measureName, num, percent, shell } from "../format.js";
+import { address, find, get, put } from "../http.js";
+import { action, facts, inline, note, problemBox, section, select, snippet, tabs, warning } from "../parts.js";
+import { to } from "../state.js";
+import { predictFile } from "./batch.js";
 import { inputFor } from "./inputs.js";
 import { modelName } from "./models.js";
 
@@ -76,7 +77,7 @@ function asking(model, path, dataset) {
       if (mine.signal.aborted) return;
       const [row] = answer.predictions;
       picture.update(row, isClass ? model.classes : usual);
-      fill(words, isClass ? classWords(row) : numberWords(row, coverage));
+      fill(words, isClass ? classWords(row, model.classes, coverage) : numberWords(row, coverage));
       fill(time, `answered in ${Math.round(performance.now() - begun)} ms`);
       fill(problem, answer.warnings.map(warning));
     } catch (error) {
@@ -86,7 +87,7 @@ function asking(model, path, dataset) {
   const level = select([["0.5", "50 %"], ["0.8", "80 %"], ["0.9", "90 %"], ["0.95", "95 %"], ["0.99", "99 %"]], "0.9", (value) => {
     coverage = Number(value);
     ask();
-  }, { class: "small", "aria-label": "Coverage" });
+  }, { class: "small" });
   const explain = action(
     "Why?",
     async () => {
@@ -103,7 +104,7 @@ function asking(model, path, dataset) {
     h(
       "div",
       { class: "stack answer-side" },
-      h("section", { class: "card" }, h("div", { class: "row apart" }, h("h2", {}, "What the members say"), h("label", { class: "row small" }, "Coverage ", level)), words, picture.element, h("div", { class: "row apart" }, h("span", { class: "hint" }, legend(isClass)), time), h("div", { class: "row" }, explain), why, problem),
+      h("section", { class: "card" }, h("div", { class: "row apart" }, h("h2", {}, "What the members say"), inline("Coverage", level)), words, picture.element, h("div", { class: "row apart" }, h("span", { class: "hint" }, legend(isClass)), time), h("div", { class: "row" }, explain), why, problem),
       code.element,
     ),
     h("aside", {}, section("One row", inputs.length > MANY && finder(inputs), h("div", { class: "inputs", tabindex: 0, role: "region", "aria-label": "Values of the row" }, inputs.map((/** @type {any} */ each) => each.element)))),
@@ -124,25 +125,32 @@ function legend(isClass) {
   return isClass ? "Bars: the ensemble. Marks: each member." : "Dots: each member. Line: their mean. Band: the interval.";
 }
 
-/** @param {any} row */
-function classWords({ label, entropy, disagreement, set }) {
-  const parts = [h("b", {}, String(label)), ` with an entropy of ${num(entropy, 3)} nats`];
+/** @param {any} row @param {any[]} classes @param {number} coverage */
+function classWords({ label, mean, disagreement, set }, classes, coverage) {
+  const shares = typeof mean === "number" ? [1 - mean, mean] : mean;
+  const share = shares[classes.findIndex((each) => String(each) === String(label))];
+  const parts = [h("b", {}, String(label)), share === undefined ? "" : ` with ${percent(share)}`];
   if (disagreement !== undefined) parts.push(disagreement ? `; ${percent(disagreement, 0)} of pairs of members disagree` : "; all members agree");
-  if (set) parts.push(`. ${set.length === 1 ? "The set has it alone" : `The set has ${count(set.length, "class", "classes")}`}`);
+  if (set) parts.push(`. ${setWords(set)}: such sets hold the truth for ${percent(coverage, 0)} of rows`);
   return [...parts, "."];
+}
+
+/** @param {any[]} set */
+function setWords(set) {
+  return set.length === 1 ? "Nothing else is in the set" : set.length ? `${count(set.length, "class is", "classes are")} in the set` : "No class is in the set";
 }
 
 /** @param {any} row @param {number} coverage */
 function numberWords({ mean, member_std: std, interval }, coverage) {
   const parts = [h("b", {}, num(mean)), std === undefined ? "" : `, members ± ${num(std, 3)}`];
-  if (interval) parts.push(`; ${percent(coverage, 0)} of such rows lie between ${num(interval[0])} and ${num(interval[1])}`);
+  if (interval) parts.push(`; ${percent(coverage, 0)} of rows lie within such an interval: here between ${num(interval[0])} and ${num(interval[1])}`);
   return [...parts, "."];
 }
 
 /** @param {string} path @param {() => any} build */
 function snippets(path, build) {
   const url = address(`${path}/predict`);
-  const text = () => JSON.stringify(build(), null, 2);
+  const text = () => json(build());
   /** @type {Record<string, () => string>} */
   const languages = {
     curl: () => `curl ${url} \\\n  -H 'Content-Type: application/json' \\\n  -d ${shell(text())}`,
@@ -160,53 +168,11 @@ function snippets(path, build) {
 
 /** A value as Python writes it. @param {any} value */
 function python(value) {
-  return JSON.stringify(value, null, 4).replaceAll(/(^|[\s[:])(null|true|false)(?=[\s,\]}]|$)/gm, (_, before, word) => before + { null: "None", true: "True", false: "False" }[/** @type {"null"} */ (word)]);
+  return json(value, 4).replaceAll(/(^|[\s[:])(null|true|false)(?=[\s,\]}]|$)/gm, (_, before, word) => before + { null: "None", true: "True", false: "False" }[/** @type {"null"} */ (word)]);
 }
 
 // ---------------------------------------------------------------------------
-// Many rows, versions
-
-const TYPES = { parquet: "application/vnd.apache.parquet", arrow: "application/vnd.apache.arrow.file", ndjson: "application/x-ndjson", jsonl: "application/x-ndjson", json: "application/json" };
-
-const LARGE = 8e6; // bytes; beyond it workers share the rows
-
-/** @param {File} file @param {string} path @param {(share: number | null) => void} onProgress */
-function predictLarge(file, path, onProgress) {
-  const form = new FormData();
-  form.append("config", JSON.stringify({ output: "csv" }));
-  form.append("file", file, file.name);
-  return upload(`${path}/predictions`, form, (share) => onProgress(share < 1 ? share : null));
-}
-
-/** @param {any} model @param {string} path */
-function predictFile(model, path) {
-  const input = h("input", { type: "file", "aria-label": "The file to predict" });
-  const bar = progressBar("Predicting");
-  const result = h("div", {});
-  bar.element.hidden = true;
-  const run = action(
-    "Predict",
-    async () => {
-      const file = input.files[0];
-      if (!file) throw new Error("Choose a file first.");
-      bar.element.hidden = false;
-      bar.set(null);
-      try {
-        if (file.size > LARGE) return go(to("jobs", (await predictLarge(file, path, bar.set)).id));
-        const type = /** @type {any} */ (TYPES)[file.name.split(".").at(-1) ?? ""] ?? "text/csv";
-        const response = await send("POST", `${path}/predict?exclude=members`, { body: file, type, accept: "text/csv" });
-        const content = await response.blob();
-        const name = file.name.replace(/\.[^.]*$/, "");
-        const save = h("a", { class: "button", href: URL.createObjectURL(content), download: `${name}-predicted.csv` }, "Save the answers");
-        fill(result, h("div", { class: "row" }, save, h("span", { class: "hint" }, `${count((await content.text()).trimEnd().split("\n").length - 1, "row")} answered`)));
-      } finally {
-        bar.element.hidden = true;
-      }
-    },
-    { class: "primary", onError: (error) => fill(result, problemBox(error)) },
-  );
-  return section("A whole file", h("p", { class: "faint" }, `A table with the columns of the training data, without ${model.target} if you like; the answers come as CSV.`), input, h("div", { class: "row" }, run), bar.element, result);
-}
+// Versions
 
 /** @param {any} model */
 async function versions(model) {

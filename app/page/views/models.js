@@ -15,7 +15,7 @@ export async function modelsView() {
       h(
         "a",
         { class: "item", href: to("models", model.id) },
-        h("div", {}, h("div", { class: "item-title" }, modelName(model), " ", model.aliases.map((/** @type {string} */ each) => h("span", { class: "tag" }, each))), h("div", { class: "item-sub" }, ago(model.created_at))),
+        h("div", {}, h("div", { class: "item-title" }, modelName(model), " ", model.aliases.map((/** @type {string} */ each) => h("span", { class: "tag" }, each))), h("div", { class: "item-sub" }, `predicts ${model.target} · ${ago(model.created_at)}`)),
         h("div", { class: "item-sub" }, Object.entries(model.metrics).slice(0, 4).map(([name, value]) => `${measureName(name)} ${num(/** @type {any} */ (value), 3)}`).join(" · ")),
         h("span", { class: "faint small" }, "Open"),
       ),

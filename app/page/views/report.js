@@ -8,8 +8,8 @@ import { capital, measureName, num, percent } from "../format.js";
 import { find, get } from "../http.js";
 import { figure } from "../figure.js";
 import { title } from "../jobs.js";
-import { facts, section } from "../parts.js";
-import { SENTENCES, effectWords, pairWords, summarise } from "../sentences.js";
+import { facts, section, warning } from "../parts.js";
+import { SENTENCES, baselineWords, deltaWords, effectWords, pairWords, summarise, verdict } from "../sentences.js";
 import { to } from "../state.js";
 
 /** What each figure answers; those of a row are about as tall as each other. */
@@ -62,23 +62,34 @@ export async function reportView(id) {
     inShort(reports),
     report.baselines?.length > 1 && baselines(report),
     pairs(diversity),
-    h("div", { class: "grid-3" }, draw(LOW)),
-    h("div", { class: "grid-2 even" }, draw(QUESTIONS)),
+    h("div", { class: "stack rows" }, draw(LOW)),
+    h("div", { class: "grid-2 even" }, draw("rmse" in report.scores.test.ensemble ? QUESTIONS : { ...QUESTIONS, coverage: "Do its sets of classes hold?" })),
     report.effects?.columns.length > 0 && section("How does the answer move?", h("p", { class: "said" }, effectWords(report.effects)), effectCharts(report.effects)),
     lacks(reports, known),
   );
   return { title: `Report on ${name}`, element };
 }
 
-/** In the service's own words where it has them. @param {any} reports */
+/** The verdict, then the service's own words where it has them, then numbers. @param {any} reports */
 function inShort(reports) {
   const { report } = reports;
-  const { summary } = report;
-  const [first, ...rest] = summary?.length ? summary.map((/** @type {any} */ each) => each.text) : summarise(reports);
+  const found = verdict(reports);
+  /** @type {{about: string, text: string}[]} */
+  const all = report.summary?.length ? report.summary : summarise(reports).map((text) => ({ about: "", text }));
+  const doubts = all.filter((each) => each.about === "warning").map((each) => warning(each.text));
+  const [first, ...rest] = all.filter((each) => each.about !== "warning").map((each) => each.text);
   const { ensemble } = report.scores.test;
   const tiles = Object.entries(ensemble).slice(0, 4).map(([name, value]) => tile(measureName(name), num(/** @type {any} */ (value))));
   const more = [...Object.entries(ensemble).slice(4).map(([name, value]) => [measureName(name), num(/** @type {any} */ (value))]), ["Test rows", num(report.n_rows)], ["Members", num(report.k)], ["Parameters", num(report.n_parameters)]];
-  return section("In short", h("p", { class: "said strong" }, first), h("div", { class: "tiles" }, tiles), h("ul", { class: "told" }, rest.map((/** @type {string} */ each) => h("li", {}, each))), facts(more));
+  return section(
+    "In short",
+    found && h("p", { class: "verdict", data: { tone: found.tone } }, found.words),
+    h("p", { class: found ? "said" : "said strong" }, first),
+    doubts,
+    h("ul", { class: "told" }, rest.map((each) => h("li", {}, each))),
+    h("div", { class: "tiles" }, tiles),
+    facts(more),
+  );
 }
 
 /** @param {string} name @param {string} value */
@@ -109,15 +120,15 @@ function baselines({ baselines: all }) {
       h("td", {}, h("b", {}, each.name)),
       h("td", {}, h("span", { class: "score-bar", "aria-hidden": "true" }, h("i", { class: each.name === "lometab" ? "main" : null, style: { width: `${(100 * Math.abs(each.score ?? 0)) / most}%` } }))),
       h("td", { class: "numeric nowrap" }, num(each.score), each.std ? ` ± ${num(each.std, 2)}` : ""),
-      h("td", { class: "numeric nowrap" }, each.delta_percent === null ? "" : `${each.delta_percent > 0 ? "+" : ""}${num(each.delta_percent, 2)} %`),
+      h("td", { class: "numeric nowrap" }, each.name === "lometab" ? "" : deltaWords(each)),
       h("td", { class: "numeric" }, each.ece === null ? "–" : percent(each.ece)),
       h("td", { class: "numeric" }, num(each.diversity, 3)),
       h("td", { class: "numeric" }, num(each.n_parameters)),
       h("td", { class: "numeric nowrap" }, `${num(each.seconds, 3)} s`),
     ),
   );
-  const heads = [measureName(all[0].metric), "Against ours", "ECE", "Diversity", "Parameters", "Trained in"];
-  return h("section", { class: "card flush" }, h("h2", {}, "Side by side on the test rows"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Baselines" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Model"), h("th", {}, h("span", { class: "visually-hidden" }, "As a bar")), heads.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), h("tbody", {}, rows))));
+  const heads = [measureName(all[0].metric), "Against this model", "ECE", "Diversity", "Parameters", "Trained in"];
+  return h("section", { class: "card flush" }, h("h2", {}, "Side by side on the test rows"), h("div", { class: "inset" }, h("p", { class: "said" }, baselineWords(all))), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Baselines" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Model"), h("th", {}, h("span", { class: "visually-hidden" }, "As a bar")), heads.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), h("tbody", {}, rows))));
 }
 
 /** @param {any} diversity */
@@ -125,6 +136,6 @@ function pairs(diversity) {
   const [name, words] = diversity?.pairwise_kl ? ["pairwise_kl", "pairwise KL"] : ["squared_difference", "squared difference"];
   const found = diversity?.[name];
   if (!found?.matrix || found.matrix.length < 2) return null;
-  const aside = [h("p", { class: "said strong" }, pairWords(found.matrix)), diversity.advice && h("p", { class: "said" }, `${capital(diversity.advice)}.`), h("p", { class: "faint" }, `The stronger the colour, the further apart, by ${words}. Similar members lie side by side: groups of them show as pale squares along the diagonal.`), facts([["Mean", num(found.mean)], ["Regime", diversity.regime ?? "–"]])];
+  const aside = [h("p", { class: "said strong" }, pairWords(found.matrix)), diversity.advice && h("p", { class: "said" }, `${capital(diversity.advice)}.`), h("p", { class: "faint" }, `The stronger the colour, the further apart, by ${words}. Similar members lie side by side: groups of them show as squares of weak colour along the diagonal.`), facts([["Mean", num(found.mean)], ["Regime", diversity.regime ?? "–"]])];
   return section("How far does each pair of members differ?", h("div", { class: "grid-2" }, pairMatrix(found.matrix, `The ${words} of each pair of ${found.matrix.length} members`), h("div", { class: "stack" }, aside)));
 }

@@ -1,13 +1,14 @@
 // @ts-check
 /** The runs of a sweep as heat maps, those of a search as lines; any can be promoted. */
 
-import { heatMap } from "../charts/heat.js";
+import { cellsOn, heatMap, valueWords, valuesOf } from "../charts/heat.js";
 import { parallel } from "../charts/parallel.js";
 import { fill, h, link } from "../dom.js";
 import { figure } from "../figure.js";
-import { count, measureName, num } from "../format.js";
+import { count, measureName, measureWord, num } from "../format.js";
 import { find, get, put } from "../http.js";
-import { action, badge, note, problemBox, section, select } from "../parts.js";
+import { RUN_SENTENCES } from "../sentences.js";
+import { action, badge, inline, note, problemBox, section, select } from "../parts.js";
 import { go, to } from "../state.js";
 
 /** Figures of the service that are shown beside, and what they answer. @type {Record<string, string>} */
@@ -32,13 +33,14 @@ export function runsOf(job, path) {
   let asked = Promise.resolve();
   const look = async (/** @type {string} */ state) => {
     try {
-      fill(body, show(await get(`${path}/${job.kind}`)));
+      const found = await get(`${path}/${job.kind}`);
+      fill(body, show(found));
       fill(problem);
       const figures = await find(`${path}/figures`, 404, 409);
       const wanted = (figures?.figures ?? []).filter((/** @type {any} */ each) => !each.why_absent && each.name in QUESTIONS);
       if (`${wanted.length} ${state}` === drawn) return;
       drawn = `${wanted.length} ${state}`;
-      fill(pictures, wanted.map((/** @type {any} */ each) => section(QUESTIONS[each.name], figure(path, each, null))));
+      fill(pictures, wanted.map((/** @type {any} */ each) => section(QUESTIONS[each.name], figure(path, each, RUN_SENTENCES[each.name]?.(found)))));
     } catch (error) {
       fill(problem, problemBox(error));
     }
@@ -67,17 +69,17 @@ async function promote(path, which) {
 
 /** @param {string} path */
 function sweepMaps(path) {
-  const chosen = { down: "", across: "", cell: /** @type {number | null} */ (null) };
+  /** @type {import("../charts/heat.js").Chosen} */
+  const chosen = { down: null, across: "", fixed: new Map(), cell: null };
   return (/** @type {any} */ { comparison, runs }) => {
-    const names = [...new Set(comparison.cells.flatMap((/** @type {any} */ each) => Object.keys(each.settings)))];
-    chosen.down ||= names[0];
-    chosen.across ||= names[1] ?? names[0];
+    const names = axesOf(comparison);
+    if (!chosen.across) [chosen.down, chosen.across] = names.length > 1 ? names : [null, names[0]];
     const measures = [
       { name: `${measureName(comparison.metric ?? "score")} on validation`, measure: "score", isLess: comparison.metric === "rmse" },
       { name: "Diversity of the members", measure: "diversity", isLess: false },
       { name: "Calibration error (ECE)", measure: "ece", isLess: true },
     ];
-    const [picture, detail] = [h("div", { class: "grid-3" }), h("div", {})];
+    const [controls, picture, others, detail] = ["row", "grid-3", "", ""].map((each) => h("div", { class: each }));
     const open = (/** @type {any} */ cell) => {
       chosen.cell = cell.cell;
       fill(detail, about(cell, runs[cell.cell], path, comparison));
@@ -86,28 +88,78 @@ function sweepMaps(path) {
     const draw = () => {
       const at = picture.contains(document.activeElement) ? [...picture.querySelectorAll("button")].indexOf(document.activeElement) : -1;
       fill(picture, measures.map((each) => heatMap(comparison, each, chosen, open)));
+      fill(others, notOnMap(comparison, chosen, open));
       if (at >= 0) picture.querySelectorAll("button")[at]?.focus(); // it was drawn anew
     };
-    const control = (/** @type {"down" | "across"} */ name, /** @type {string} */ label) =>
-      h("label", { class: "row small" }, label, select(names.map((each) => [each, each]), chosen[name], (value) => ((chosen[name] = value), draw()), { class: "small" }));
-    draw();
+    const arrange = () => {
+      const at = [...controls.querySelectorAll("select")].indexOf(document.activeElement);
+      fill(controls, axisControls(comparison, names, chosen, arrange));
+      controls.querySelectorAll("select")[at]?.focus(); // it was made anew
+      draw();
+    };
+    arrange();
     const before = comparison.cells.find((/** @type {any} */ each) => each.cell === chosen.cell);
     if (before) open(before);
     return [
       sweepWords(comparison).map((each, i) => h("p", { class: i ? "said close" : "said strong" }, each)),
-      names.length > 1 && h("div", { class: "row" }, control("down", "Down"), control("across", "Across")),
+      names.length > 1 && controls,
       picture,
       h("p", { class: "hint" }, "Means over seeds on validation; bluer is better, and more diverse. ★ the best, ≈ within noise of it. Choose a cell to open it or to make a model of it."),
+      others,
       detail,
     ];
   };
+}
+
+/** Those settings that more than one cell has, and not alike. @param {any} comparison @returns {string[]} */
+function axesOf({ cells }) {
+  const all = [...new Set(cells.flatMap((/** @type {any} */ each) => Object.keys(each.settings)))];
+  const varied = all.filter((name) => valuesOf(cells, name).length > 1);
+  return varied.length ? varied : all;
+}
+
+/**
+ * Which two settings span the map, and what the others are.
+ * @param {any} comparison
+ * @param {string[]} names
+ * @param {import("../charts/heat.js").Chosen} chosen
+ * @param {() => void} changed
+ */
+function axisControls(comparison, names, chosen, changed) {
+  const axis = (/** @type {"down" | "across"} */ name, /** @type {"down" | "across"} */ other) =>
+    select(names.map((each) => [each, each]), chosen[name] ?? "", (value) => {
+      if (chosen[other] === value) chosen[other] = /** @type {string} */ (chosen[name]); // they change places
+      chosen[name] = value;
+      chosen.fixed.delete(value);
+      changed();
+    }, { class: "small" });
+  const rest = names.filter((each) => each !== chosen.down && each !== chosen.across);
+  const fix = (/** @type {string} */ name) => {
+    const values = valuesOf(comparison.cells, name);
+    const now = chosen.fixed.has(name) ? String(values.indexOf(chosen.fixed.get(name))) : "";
+    return select([["", "the best of all"], .../** @type {[string, string][]} */ (values.map((each, i) => [String(i), valueWords(each)]))], now, (value) => {
+      if (value === "") chosen.fixed.delete(name);
+      else chosen.fixed.set(name, values[Number(value)]);
+      changed();
+    }, { class: "small" });
+  };
+  return [inline("Down", axis("down", "across")), inline("Across", axis("across", "down")), rest.map((name) => inline(name, fix(name)))];
+}
+
+/** Cells that lack a setting of the map, as baselines do. @param {any} comparison @param {import("../charts/heat.js").Chosen} chosen @param {(cell: any) => void} open */
+function notOnMap(comparison, chosen, open) {
+  const shown = new Set(cellsOn(comparison, { ...chosen, fixed: new Map() }));
+  const rest = comparison.cells.filter((/** @type {any} */ each) => !shown.has(each));
+  if (!rest.length) return null;
+  const button = (/** @type {any} */ cell) => h("button", { type: "button", class: "small", on: { click: () => open(cell) } }, `${settingWords(cell.settings)}: ${num(cell.val?.score?.mean, 3)}`);
+  return h("div", { class: "row" }, h("span", { class: "hint" }, `Beside the map, by ${measureWord(comparison.metric ?? "score")}:`), rest.map(button));
 }
 
 /** What stands out. @param {any} comparison */
 function sweepWords({ cells, tied, best_score: best, recommended, collapsed, metric }) {
   if (best === null) return ["No cell is finished yet."];
   const words = (/** @type {number} */ cell) => settingWords(cells[cell].settings);
-  const said = [`${words(best)} is best with ${measureName(metric)} ${num(cells[best].val.score.mean)}; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
+  const said = [`The best cell is ${words(best)}, with ${measureWord(metric)} ${num(cells[best].val.score.mean)} on validation; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
   if (recommended !== null && recommended !== best) said.push(`Of these, ${words(recommended)} is the smallest: take it unless you know better.`);
   for (const each of collapsed) said.push(`With ${each.setting} ${each.values.join(", ")} the members are nearly the same: the ensemble has collapsed.`);
   return said;
@@ -115,7 +167,7 @@ function sweepWords({ cells, tied, best_score: best, recommended, collapsed, met
 
 /** @param {any} settings */
 function settingWords(settings) {
-  return Object.entries(settings).map(([name, each]) => `${name} ${each}`).join(", ");
+  return Object.entries(settings).map(([name, each]) => `${name} ${valueWords(each)}`).join(", ");
 }
 
 /** @param {any} cell @param {any[]} runs @param {string} path @param {any} comparison */
@@ -124,7 +176,7 @@ function about(cell, runs, path, comparison) {
   return h(
     "div",
     { class: "row apart chosen" },
-    h("p", {}, h("b", {}, settingWords(cell.settings)), ` · ${measureName(comparison.metric)} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
+    h("p", {}, h("b", {}, settingWords(cell.settings)), ` · ${measureWord(comparison.metric)} ${spread(cell.val?.score)} on validation, ${spread(cell.test?.score)} on test · diversity ${spread(cell.val?.diversity)} · `, runs.map((each) => [link(`seed ${each.seed}`, to("jobs", each.job_id)), " "])),
     action("Make a model of it", () => promote(path, { cell: cell.cell }), { class: "primary", data: { needs: "write" }, onError: (error) => note(/** @type {any} */ (error).message) }),
   );
 }
@@ -153,7 +205,8 @@ function trials(path) {
     });
     const heads = ["Trial", "State"].map((each) => h("th", { scope: "col" }, each));
     return [
-      h("p", { class: "said strong" }, trialWords(tried, best, tied, metric), refit && [" ", link("The winner's own job and report", to("jobs", refit)), "."]),
+      h("p", { class: "said strong" }, trialWords(tried, best, tied, metric)),
+      refit && h("p", { class: "said close" }, link("The winner's own job and report", to("jobs", refit))),
       parallel(axes, { isLess, best, metric: measureName(metric) }, open),
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Trials" }, h("table", { class: "small" }, h("thead", {}, h("tr", {}, heads, h("th", { class: "numeric", scope: "col" }, measureName(metric)), h("th", {}, h("span", { class: "visually-hidden" }, "Promote")), names.map((each) => h("th", { class: "numeric", scope: "col" }, each)))), body)),
       more,
@@ -166,7 +219,7 @@ function trialWords(tried, best, tied, metric) {
   const first = tried.find((each) => each.trial === best);
   if (!first?.outcome) return "No trial is finished yet.";
   const others = tied.filter((each) => each !== best).length;
-  return `Trial ${best} is best so far with ${measureName(metric)} ${num(first.outcome.val.score)} on validation; ${others ? `${count(others, "other trial is", "other trials are")} within noise of it` : "no other is within noise of it"}.`;
+  return `Trial ${best} is the best with ${measureWord(metric)} ${num(first.outcome.val.score)} on validation; ${others ? `${count(others, "other trial is", "other trials are")} within noise of it` : "no other is within noise of it"}.`;
 }
 
 /** @param {any} trial @param {string[]} names @param {string} path @param {{best: number | null, tied: number[]}} marks */

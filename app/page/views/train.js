@@ -1,44 +1,26 @@
 // @ts-check
 /** Asking for a model: what, how long, how the members differ; and what it will take. */
 
-import { RANKS, SIGMAS, nearest, plane } from "../charts/plane.js";
 import { fill, h, link } from "../dom.js";
-import { bytes, capital, count, duration, num, shell } from "../format.js";
-import { Problem, address, get, put } from "../http.js";
-import { facts, field, problemBox, section, select, snippet, tabs, warningList } from "../parts.js";
+import { capital, count, duration, json, shell } from "../format.js";
+import { address, get, put } from "../http.js";
+import { checkBox, field, problemBox, section, select, snippet, tabs } from "../parts.js";
+import { choices, parse, readSchemas, settings as readSettings } from "../schema.js";
 import { draft, go, keepDraft, to } from "../state.js";
+import { gridOf, makeKnobs, sweepFields, tuneFields } from "./knobs.js";
+import { planner } from "./plan.js";
 
 const TIMED = "time";
-const PRESETS = [
-  ["fast", "Fast", "A first answer in seconds to a minute."],
-  ["default", "Default", "Sixteen members; minutes on a CPU."],
-  ["paper", "Paper", "Thirty-two wide members, as in the paper. Hours on a CPU."],
-  [TIMED, "By the clock", "A search that ends in time, with the best members it has found."],
-];
 const MINUTES = 10; // of a search by the clock, until somebody says otherwise
+const FIRST = "fast"; // the preset of a first look, if there is one
 const TASKS = [["auto", "by its values"], ["regression", "a number (regression)"], ["binary", "one of two classes"], ["multiclass", "one of several classes"]];
-const BASELINES = [
-  ["tabm", "TabM"],
-  ["deep-ensemble", "Deep ensemble"],
-  ["additive", "Additive masks"],
-  ["mlp", "One MLP"],
-  ["catboost", "CatBoost"],
-];
-const MORE = [
-  ["k", "Members (K)", 1, 256],
-  ["n_blocks", "Hidden layers", 1, 8],
-  ["d_block", "Width", 8, 4096],
-  ["dropout", "Dropout", 0, 0.9],
-  ["lr", "Learning rate", 0, 1],
-  ["batch_size", "Batch size", 1, 65536],
-  ["max_epochs", "Epochs at most", 1, 10000],
-  ["patience", "Patience", 1, 10000],
-  ["seed", "Seed", 0, 2147483647],
-];
+const BASELINES = /** @type {Record<string, string>} */ ({ tabm: "TabM", "deep-ensemble": "Deep ensemble", additive: "Additive masks", mlp: "One MLP", catboost: "CatBoost" });
 
 /** @param {string | undefined} id @param {URLSearchParams} query */
 export async function trainView(id, query) {
-  return id ? form(await get(`datasets/${encodeURIComponent(id)}`), query) : chooser();
+  if (!id) return chooser();
+  const [dataset, schemas] = await Promise.all([get(`datasets/${encodeURIComponent(id)}`), readSchemas()]);
+  return form(dataset, schemas, query);
 }
 
 async function chooser() {
@@ -51,19 +33,21 @@ async function chooser() {
   return { title: "Train", element };
 }
 
-/** @param {any} dataset @param {URLSearchParams} query */
-function form(dataset, query) {
+/** @param {any} dataset @param {Record<string, any>} schemas @param {URLSearchParams} query */
+function form(dataset, schemas, query) {
   const chosen = draft(dataset.id);
+  const presets = choices(schemas, "Preset");
+  const settings = readSettings(schemas);
   /** What is asked for, without what is as the preset has it. @type {Record<string, any>} */
   const config = {
     dataset_id: dataset.id,
     target: chosen.target ?? dataset.suggestions[0]?.target ?? dataset.columns.at(-1).name,
-    preset: "fast",
+    preset: presets.includes(FIRST) ? FIRST : presets[0],
     hyperparameters: {},
   };
   let kind = query.get("kind") ?? "train";
   let isByClock = false;
-  const sweep = { rank: "1, 4, 16", sigma_init: "0.1, 0.5, 1, 2", seeds: 1 };
+  const sweep = { axes: [{ name: "rank", text: "1, 4, 16" }, { name: "sigma_init", text: "0.1, 0.5, 1, 2" }], seeds: 1 };
   const tune = { n_trials: 20, seeds: 3, finalists: 3 };
 
   const build = () => {
@@ -75,7 +59,7 @@ function form(dataset, query) {
     if (!Object.keys(body.hyperparameters).length) delete body.hyperparameters;
     if (isByClock) return body;
     if (kind !== "train") body.kind = kind;
-    if (kind === "sweep") body.sweep = { grid: { rank: numbers(sweep.rank), sigma_init: numbers(sweep.sigma_init) }, seeds: sweep.seeds };
+    if (kind === "sweep") body.sweep = { grid: gridOf(sweep.axes, settings), seeds: sweep.seeds };
     if (kind === "tune") body.tune = { ...tune };
     return body;
   };
@@ -102,10 +86,15 @@ function form(dataset, query) {
     command.update();
     plan.update();
   };
-  plan.onPlan(knobs.show);
+  const planned = new Promise((done) => {
+    plan.onPlan((each) => {
+      knobs.show(each);
+      done(each); // then presets may be asked about
+    });
+  });
   knobs.show({ hyperparameters: { rank: 4, sigma_init: 1 } }); // until the service has told
 
-  const parts = { train: knobs.element, sweep: sweepFields(sweep, () => changed()), tune: tuneFields(tune, () => changed()) };
+  const parts = { train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: tuneFields(tune, () => changed()) };
   /** @type {HTMLElement} */
   let how;
   const time = (/** @type {boolean} */ isTimed) => {
@@ -129,10 +118,10 @@ function form(dataset, query) {
         "div",
         { class: "stack" },
         what(dataset, config, () => changed()),
-        section("How long", ...howLong(config, (isTimed) => time(isTimed))),
+        section("How long", ...howLong(config, presets, planned, (isTimed) => time(isTimed))),
         (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), parts.train, parts.sweep, parts.tune)),
-        section("Side by side with", baselines(config, () => changed()), h("p", { class: "hint" }, "Trained on the same rows after the model, and reported beside it.")),
-        more(config, () => changed()),
+        section("Side by side with", baselines(config, choices(schemas, "BaselineName"), () => changed()), h("p", { class: "hint" }, "Trained on the same rows after the model, and reported beside it.")),
+        more(config, settings, () => changed()),
       ),
       h("aside", { class: "stack" }, plan.element, submit, problem, command.element),
     ),
@@ -141,14 +130,9 @@ function form(dataset, query) {
   return { title: "New job", element, close: plan.close };
 }
 
-/** @param {string} text */
-function numbers(text) {
-  return text.split(/[,;\s]+/).filter(Boolean).map(Number);
-}
-
 /** @param {any} body */
 function curl(body) {
-  return `curl ${address("jobs")} \\\n  -H 'Content-Type: application/json' \\\n  -d ${shell(JSON.stringify(body, null, 2))}`;
+  return `curl ${address("jobs")} \\\n  -H 'Content-Type: application/json' \\\n  -d ${shell(json(body))}`;
 }
 
 // ---------------------------------------------------------------------------
@@ -169,6 +153,7 @@ function what(dataset, config, changed) {
   return section(
     "What",
     h("div", { class: "fields" }, field("Predict", target), field("It is", task), field("Name of the model", name)),
+    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows without it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
     h("p", { class: "hint" }, "Kinds of columns are changed on the page of the ", link("table", to("data", dataset.id)), "."),
   );
 }
@@ -180,10 +165,10 @@ function set(config, name, value, changed = () => {}) {
   changed();
 }
 
-/** A preset, or a time. @param {any} config @param {(isTimed: boolean) => void} changed */
-function howLong(config, changed) {
+/** A preset, or a time. @param {any} config @param {string[]} presets @param {Promise<unknown>} planned @param {(isTimed: boolean) => void} changed */
+function howLong(config, presets, planned, changed) {
   let isTimed = false;
-  const [limit, budget] = [h("input", { type: "number", min: 1, max: 100000, placeholder: "no limit" }), h("input", { type: "number", min: 1, max: 10000, value: MINUTES })];
+  const [limit, budget] = [h("input", { type: "number", min: 1, max: 100000, placeholder: "no limit" }), h("input", { type: "number", min: 0.2, max: 10000, step: "any", value: MINUTES })];
   const seconds = (/** @type {any} */ input) => (Number(input.value) > 0 ? Math.round(60 * Number(input.value)) : null);
   const fields = [field("Minutes at most", limit, "Then the best epoch so far is kept."), field("Minutes", budget, "Counted from its start, on all workers.")];
   const update = () => {
@@ -194,161 +179,60 @@ function howLong(config, changed) {
   };
   const choose = (/** @type {string} */ value) => {
     isTimed = value === TIMED;
-    config.preset = isTimed ? "default" : value;
+    config.preset = !isTimed ? value : presets.includes("default") ? "default" : presets[0];
     update();
   };
   for (const each of [limit, budget]) each.addEventListener("input", update);
   fields[1].hidden = true;
-  const choices = PRESETS.map(([value, text, about]) => {
+  const card = (/** @type {string} */ value, /** @type {string} */ text, /** @type {any} */ about) => {
     const radio = h("input", { type: "radio", name: "preset", value, checked: value === config.preset, on: { change: () => choose(value) } });
-    return h("label", { class: "choice" }, radio, h("strong", {}, text), h("span", {}, about));
-  });
-  return [h("div", { class: "choices", role: "radiogroup", "aria-label": "Preset" }, choices), h("div", { class: "fields" }, fields)];
+    return h("label", { class: "choice" }, radio, h("strong", {}, text), about);
+  };
+  const cards = [...presets.map((each) => card(each, capital(each), aboutPreset(config, each, planned))), card(TIMED, "By the clock", h("span", {}, "A search that ends in time, with the best members it has found."))];
+  return [h("div", { class: "choices", role: "radiogroup", "aria-label": "Preset" }, cards), h("div", { class: "fields" }, fields)];
 }
 
-/** @param {any} config @param {() => void} changed */
-function baselines(config, changed) {
+/** What a preset comes to on this table, by the service. @param {any} config @param {string} preset @param {Promise<unknown>} planned */
+function aboutPreset({ dataset_id, target }, preset, planned) {
+  const words = h("span", { class: "many-lines" }, " ");
+  const tell = (/** @type {any} */ { hyperparameters: { k, n_blocks, d_block }, estimate: { max_seconds: most } }) => {
+    const time = most < 60 ? "under a minute" : `at most ${duration(most)}`;
+    fill(words, `${count(k, "member")}, ${count(n_blocks, "layer")} of ${d_block}; ${time} on this table.`);
+  };
+  planned.then(() => put("POST", "jobs/plan", { dataset_id, target, preset })).then(tell, () => {}); // what is wrong is told beside
+  return words;
+}
+
+/** @param {any} config @param {string[]} names @param {() => void} changed */
+function baselines(config, names, changed) {
   return h(
     "div",
     { class: "row" },
-    BASELINES.map(([value, text]) => {
-      const box = h("input", { type: "checkbox" });
-      box.addEventListener("change", () => {
+    names.map((value) => {
+      return checkBox(BASELINES[value] ?? capital(value), (isOn) => {
         const others = (config.baselines ?? []).filter((/** @type {string} */ each) => each !== value);
-        const all = box.checked ? [...others, value] : others;
+        const all = isOn ? [...others, value] : others;
         set(config, "baselines", all.length ? all : null, changed);
       });
-      return h("label", { class: "check" }, box, text);
     }),
   );
 }
 
-/** @param {any} config @param {() => void} changed */
-function more(config, changed) {
-  const controls = MORE.map(([name, text, min, max]) => {
-    const input = h("input", { type: "number", min, max, step: "any", placeholder: "as the preset" });
-    input.addEventListener("input", () => {
-      set(config.hyperparameters, String(name), input.value === "" ? null : Number(input.value), changed);
-    });
-    return field(String(text), input);
+const KNOBS = ["rank", "sigma_init"]; // they are the plane
+
+/** @param {any} config @param {import("../schema.js").Setting[]} settings @param {() => void} changed */
+function more(config, settings, changed) {
+  const controls = settings.filter(({ name }) => !KNOBS.includes(name)).map((each) => {
+    const tell = (/** @type {any} */ value) => set(config.hyperparameters, each.name, value === "" ? null : parse(each, value), changed);
+    return field(each.label, control(each, tell), each.about);
   });
   return h("section", { class: "card" }, h("details", {}, h("summary", {}, "Every other setting"), h("div", { class: "fields" }, controls)));
 }
 
-// ---------------------------------------------------------------------------
-// How the members differ
-
-/** @param {any} config @param {() => void} changed */
-function makeKnobs(config, changed) {
-  const rank = h("input", { type: "range", min: 0, max: RANKS.length - 1, step: 1, "aria-label": "Rank" });
-  const sigma = h("input", { type: "range", min: 0, max: SIGMAS.length - 1, step: 1, "aria-label": "sigma_init" });
-  const [rankText, sigmaText] = [h("b", {}), h("b", {})];
-  const picture = plane((r, sd) => choose(r, sd));
-  const choose = (/** @type {number} */ r, /** @type {number} */ sd) => {
-    config.hyperparameters.rank = r;
-    config.hyperparameters.sigma_init = sd;
-    draw(r, sd);
-    changed();
-  };
-  const draw = (/** @type {number} */ r, /** @type {number} */ sd) => {
-    rank.value = String(nearest(RANKS, r));
-    sigma.value = String(nearest(SIGMAS, Math.max(sd, SIGMAS[0])));
-    rank.setAttribute("aria-valuetext", String(r));
-    sigma.setAttribute("aria-valuetext", String(sd));
-    fill(rankText, String(r));
-    fill(sigmaText, String(sd));
-    picture.update(r, sd);
-  };
-  for (const each of [rank, sigma]) each.addEventListener("input", () => choose(RANKS[rank.value], SIGMAS[sigma.value]));
-  return {
-    element: h(
-      "div",
-      { class: "knobs" },
-      picture.element,
-      h(
-        "div",
-        { class: "stack" },
-        h("label", { class: "field" }, h("span", { class: "label" }, "Rank ", rankText), rank, h("span", { class: "hint" }, "How freely each member's mask can bend the shared weights.")),
-        h("label", { class: "field" }, h("span", { class: "label" }, "sigma_init ", sigmaText), sigma, h("span", { class: "hint" }, "How far apart the members start: more gives more diverse members.")),
-      ),
-    ),
-    /** As the service would have it. @param {any} plan */
-    show: (plan) => draw(plan.hyperparameters.rank, plan.hyperparameters.sigma_init),
-  };
-}
-
-/** @param {any} sweep @param {() => void} changed */
-function sweepFields(sweep, changed) {
-  const text = (/** @type {string} */ name) => h("input", { type: "text", value: sweep[name], on: { input: (/** @type {any} */ event) => ((sweep[name] = event.target.value), changed()) } });
-  const seeds = h("input", { type: "number", min: 1, max: 100, value: sweep.seeds, on: { input: () => ((sweep.seeds = Number(seeds.value)), changed()) } });
-  return h(
-    "div",
-    { class: "stack" },
-    h("p", { class: "faint" }, "Every rank with every sigma_init, side by side."),
-    h("div", { class: "fields" }, field("Ranks", text("rank")), field("Values of sigma_init", text("sigma_init")), field("Seeds of each", seeds)),
-  );
-}
-
-/** @param {any} tune @param {() => void} changed */
-function tuneFields(tune, changed) {
-  const fields = [["n_trials", "Trials", 1000], ["finalists", "Finalists", 10], ["seeds", "Seeds of the winner", 16]].map(([name, label, max]) => {
-    const input = h("input", { type: "number", min: 1, max, value: tune[name], on: { input: () => ((tune[name] = Number(input.value)), changed()) } });
-    return field(String(label), input);
-  });
-  return h("div", { class: "stack" }, h("p", { class: "faint" }, "A search through the paper's space; the best few are tried again with other seeds, and the winner becomes the model."), h("div", { class: "fields" }, fields));
-}
-
-// ---------------------------------------------------------------------------
-// What it will take
-
-/** @param {() => any} build */
-function planner(build) {
-  const body = h("div", { class: "stack", style: { "min-height": "132px" } }, h("p", { class: "faint" }, "Looking …"));
-  /** @type {number | undefined} */
-  let timer;
-  /** @type {AbortController | undefined} */
-  let running;
-  let tell = (/** @type {any} */ _) => {};
-  const look = async () => {
-    running?.abort();
-    running = new AbortController();
-    try {
-      const plan = await put("POST", "jobs/plan", build(), running.signal);
-      fill(body, estimate(plan));
-      tell(plan);
-    } catch (error) {
-      if (error instanceof Problem) fill(body, problemBox(error));
-    }
-  };
-  return {
-    element: section("What it will take", body),
-    update() {
-      clearTimeout(timer);
-      timer = setTimeout(look, running ? 250 : 0); // the first look is at once
-    },
-    onPlan: (/** @type {(plan: any) => void} */ listener) => (tell = listener),
-    close() {
-      clearTimeout(timer);
-      running?.abort();
-    },
-  };
-}
-
-/** @param {any} plan */
-function estimate(plan) {
-  const { estimate: cost, hyperparameters: settings, warnings } = plan;
-  const used = Object.values(plan.columns).filter((each) => !each.startsWith("ignored")).length;
-  return [
-    facts([
-      ["Task", plan.task],
-      ["Columns used", num(used)],
-      ["Members", num(settings.k)],
-      ["Parameters", num(cost.n_parameters)],
-      ["Memory", bytes(cost.memory_bytes)],
-      ["Time at most", cost.max_seconds < 60 ? "under a minute" : duration(cost.max_seconds)],
-      ...(plan.n_runs > 1 ? [["Runs", num(plan.n_runs)]] : []),
-    ]),
-    h("p", { class: "hint" }, `${duration(cost.seconds_per_epoch)} for an epoch, ${cost.basis === "workers" ? "by what workers have measured" : "as a guess"}; training stops early when it gets no better.`),
-    warningList(warnings).element,
-  ];
+/** @param {import("../schema.js").Setting} setting @param {(value: string) => void} tell */
+function control({ type, choices: all, low, high }, tell) {
+  const words = type === "boolean" ? ["yes", "no"] : all;
+  if (words) return select([["", "as the preset"], .../** @type {[string, string][]} */ (words.map((each) => [each, each]))], "", tell);
+  const input = h("input", { type: "number", min: low, max: high, step: "any", placeholder: "as the preset", on: { input: () => tell(input.value) } });
+  return input;
 }
