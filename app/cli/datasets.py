@@ -8,9 +8,9 @@ import typer
 from app.cli.connection import DataDir, Key, Url, open_client
 from app.cli.output import (
     AsJson,
+    print_done,
     print_facts,
     print_json,
-    print_lines,
     print_rows,
     refuse_options,
 )
@@ -104,7 +104,4 @@ def delete(
     """Delete a dataset that no job uses."""
     with open_client(url, key, data_dir) as client:
         client.datasets[id_].delete()
-    if as_json:
-        print_json({"id": id_, "deleted": True})
-    else:
-        print_lines(f"{id_} is deleted")
+    print_done({"id": id_, "deleted": True}, f"{id_} is deleted", as_json=as_json)

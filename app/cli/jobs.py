@@ -26,6 +26,9 @@ Id = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 @group.callback(invoke_without_command=True)
 def list_jobs(
     context: typer.Context,
+    kind: Annotated[
+        str | None, typer.Option(help="Only train, sweep, tune or predict jobs.")
+    ] = None,
     status: Annotated[str | None, typer.Option(help="Only those.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only those with it.")] = None,
     n: Annotated[int, typer.Option("-n", min=1, max=100, help="How many.")] = 20,
@@ -39,7 +42,7 @@ def list_jobs(
         refuse_options(context)
         return
     with open_client(url, key, data_dir) as client:
-        rows = client.jobs.first(n, status=status, tag=tag)
+        rows = client.jobs.first(n, kind=kind, status=status, tag=tag)
     if as_json:
         print_json(rows)
         return

@@ -50,6 +50,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def print_done(value: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """What was done: a line for people, or the same for programs."""
+    if as_json:
+        print_json(value)
+    else:
+        print_lines(text)
+
+
 def print_lines(*lines: str) -> None:
     console = get_console()
     for line in lines:

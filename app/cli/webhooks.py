@@ -8,6 +8,7 @@ import typer
 from app.cli.connection import DataDir, Key, Url, open_client
 from app.cli.output import (
     AsJson,
+    print_done,
     print_facts,
     print_json,
     print_lines,
@@ -151,10 +152,7 @@ def delete(
     """Delete a webhook, and the messages that wait for it."""
     with open_client(url, key, data_dir) as client:
         client.webhooks[id_].delete()
-    if as_json:
-        print_json({"id": id_, "deleted": True})
-    else:
-        print_lines(f"{id_} is deleted")
+    print_done({"id": id_, "deleted": True}, f"{id_} is deleted", as_json=as_json)
 
 
 @group.command()

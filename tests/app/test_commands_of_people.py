@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from app.cli.application import cli
@@ -295,6 +296,23 @@ def test_webhooks_are_made_changed_and_deleted(run: Run) -> None:
     assert "nothing was sent" in run("webhooks", "deliveries", id_).stdout
     assert run("webhooks", "delete", id_).exit_code == 0
     assert explain(run("webhooks", "show", id_).exception).code == NOT_FOUND  # type: ignore
+
+
+RUNNING = ("serve", "api", "worker", "migrate", "bootstrap", "dashboard", "version")
+
+
+def list_commands(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, each in getattr(command, "commands", {}).items():
+        yield f"{path} {name}".strip(), each
+        yield from list_commands(each, f"{path} {name}".strip())
+
+
+def test_every_command_that_answers_has_json_and_a_sentence() -> None:
+    for name, command in list_commands(get_command(cli)):
+        assert command.help, name
+        options = {option for each in command.params for option in each.opts}
+        is_group = name in ("keys", "blobs")
+        assert "--json" in options or is_group or name in RUNNING, name
 
 
 def test_an_option_before_a_command_is_not_lost(run: Run, job: dict[str, Any]) -> None:
