@@ -105,7 +105,7 @@ format: $(INSTALLED) ## Format the code
 typecheck: $(INSTALLED) ## Check types
 	$(BIN)/mypy
 
-client: $(INSTALLED) ## Write lometab/client/sync.py from aio.py
+client: $(INSTALLED) ## Write lometab/client/sync from lometab/client/aio
 	$(BIN)/python scripts/make_client.py
 
 docs: $(INSTALLED) ## Write docs/errors.md and the README's figures, build the site (docs/site)

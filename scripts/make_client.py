@@ -1,4 +1,4 @@
-"""`make client`: lometab/client/sync.py out of lometab/client/aio.py."""
+"""`make client`: the package lometab/client/sync out of lometab/client/aio."""
 
 import re
 import subprocess
@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "lometab" / "client"
-DOC = (
-    '''"""The client. Made of `aio.py` by `make client`: change that file instead."""'''
-)
+DOC = """\
+{}
+
+Made of `aio/{}` by `make client`: change that file instead.
+"""
 CHANGES = (
-    (r'\A""".*?"""', DOC),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAsyncGenerator\[(.*?), None\]", r"Generator[\1, None, None]"),
@@ -18,16 +19,31 @@ CHANGES = (
     (r"\b__a(enter|exit)__", r"__\1__"),
     (r"\ba(close|closing|read|iter_lines|iter_bytes)\b", r"\1"),
     (r"\basyncio\b", "time"),
+    (r"\bclient\.aio\b", "client.sync"),
 )
 
 
-def make_sync(text: str) -> str:
+def make_sync() -> dict[str, str]:
+    """The name of each module, and its text."""
+    return {
+        path.name: _format(_translate(path), path.name)
+        for path in sorted((FOLDER / "aio").glob("*.py"))
+    }
+
+
+def _translate(path: Path) -> str:
+    _, doc, rest = path.read_text(encoding="utf-8").split('"""', 2)
+    first = "The client." if path.stem == "__init__" else doc
     for pattern, new in CHANGES:
-        text = re.sub(pattern, new, text, flags=re.DOTALL)
+        rest = re.sub(pattern, new, rest, flags=re.DOTALL)
+    return f'"""{DOC.format(first, path.name)}"""{rest}'
+
+
+def _format(text: str, name: str) -> str:
     for options in (["check", "--select", "I", "--fix", "--quiet"], ["format"]):
         command = [sys.executable, "-m", "ruff", *options, "--stdin-filename"]
         text = subprocess.run(
-            [*command, str(FOLDER / "sync.py"), "-"],
+            [*command, str(FOLDER / "sync" / name), "-"],
             input=text,
             capture_output=True,
             text=True,
@@ -37,5 +53,6 @@ def make_sync(text: str) -> str:
 
 
 if __name__ == "__main__":
-    made = make_sync((FOLDER / "aio.py").read_text(encoding="utf-8"))
-    (FOLDER / "sync.py").write_text(made, encoding="utf-8")
+    (FOLDER / "sync").mkdir(exist_ok=True)
+    for name, text in make_sync().items():
+        (FOLDER / "sync" / name).write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 A test that needs a database runs on SQLite, in this process or with a service as real
 processes. With the marker `both_databases` it runs once more on Postgres and Redis.
 
-With LOMETAB_TEST_BLOB_STORE=s3 (or local) files are kept in an object store in place of
+With TEST_BLOB_STORE=s3 (or local) files are kept in an object store in place of
 the database; tests that look into the database's chunks are then left out.
 """
 
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _needs_processes(item):
             item.add_marker("processes")
-        if _has(item, "database_store") and "LOMETAB_TEST_BLOB_STORE" in os.environ:
+        if _has(item, "database_store") and "TEST_BLOB_STORE" in os.environ:
             item.add_marker(
                 pytest.mark.skip(reason="it is about the database's chunks")
             )
@@ -120,7 +120,7 @@ def choose_store(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of tests without a stack's settings go where all others do."""
-    if "LOMETAB_TEST_BLOB_STORE" in os.environ:
+    if "TEST_BLOB_STORE" in os.environ:
         made: Stacks = request.getfixturevalue("stacks")
         for name, value in made.choose_store(made.folder).items():
             monkeypatch.setenv(name, value)

@@ -2,7 +2,8 @@
 done twice."""
 
 import asyncio
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,20 @@ import polars as pl
 import pytest
 
 from lometab import Predictor
-from lometab.client import AsyncClient, Client, Retries, TimedOut
+from lometab.client import (
+    AsyncClient,
+    Changed,
+    Client,
+    Model,
+    NotFound,
+    Retries,
+    TimedOut,
+)
 from tests.support.faults import Fault, FaultyProxy
+from tests.support.receivers import Receiver
+from tests.support.servers import wait_until
 from tests.support.services import TINY
-from tests.support.stacks import Service
+from tests.support.stacks import Service, Stack
 from tests.support.tables import make_csv
 
 QUICK = Retries(attempts=6, first_seconds=0.05, most_seconds=0.5)
@@ -40,6 +51,12 @@ def choose(what: str, n_before: int) -> Fault | None:
             Fault(delay=5.0),  # longer than the client waits
         ],
         "stop": [Fault(cut_answer_after=0)],
+        "predictions": [
+            Fault(cut_request_after=700),
+            Fault(cut_answer_after=10),  # the job exists, and the client does not know
+            Fault(status=503),
+        ],
+        "result": [Fault(cut_answer_after=3000), Fault(status=503), Fault(delay=5.0)],
     }
     name = what if what in spoilt else what.rpartition("/")[2]
     faults = spoilt.get(name, [])
@@ -88,10 +105,60 @@ def test_nothing_is_lost_and_nothing_is_done_twice(
         assert by_file.tolist() == pytest.approx(
             expected["mean"].to_list()[:5], abs=1e-5
         )
+        predict_by_a_job(model, direct, rows, tmp_path)
         model.set_alias("champion")
         assert direct.models.read("faulty@champion").id == model.id
         assert job.report["scores"]["test"]["ensemble"]["rmse"] > 0
         assert job.diversity["k"] == TINY["k"] and job.calibration["task"]
+
+
+def predict_by_a_job(
+    model: Model, direct: Client, rows: pl.DataFrame, folder: Path
+) -> None:
+    """The table is sent once, in effect, and every answer arrives."""
+    path = model.predict_file(rows, folder / "answers.csv", timeout=120)
+    answered = pl.read_csv(path)
+    expected = direct.models["faulty@1"].predict(rows)
+    assert answered["mean"].to_list() == pytest.approx(
+        expected["mean"].to_list(), abs=1e-5
+    )
+    assert len(direct.get("/jobs", kind="predict")["data"]) == 1  # sent four times
+
+
+@pytest.mark.both_databases
+def test_webhooks_by_both_clients(
+    stack: Stack, start_service: Callable[[], Service]
+) -> None:
+    """Made, told of a job, listed, sent again, turned off and deleted."""
+    stack.environment["LOMETAB_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
+    service = start_service()
+    with (
+        Receiver(lambda *_: 204) as receiver,
+        Client(service.address, stack.key, retries=QUICK) as client,
+    ):
+        hook = client.webhooks.create(receiver.url, ["job.succeeded"])
+        job = client.train(make_csv(100).encode(), "y", **TINY).wait(timeout=120)
+        wait_until(lambda: [*hook.deliveries("delivered")], seconds=60, what="told")
+        (message,) = hook.deliveries()
+        assert message["body"]["data"]["job_id"] == job.id
+        assert receiver.received[0].headers["webhook-id"] == message["id"]
+
+        async def ask() -> None:
+            async with AsyncClient(service.address, stack.key) as other:
+                (same,) = await other.webhooks.list()
+                assert same.id == hook.id and same.secret is None
+                again = await same.redeliver(message["id"])
+                assert again["status"] == "pending"
+                wait_until(lambda: len(receiver.received) == 2, seconds=60, what="sent")
+                await same.update(is_enabled=False)
+
+        asyncio.run(ask())
+        ids = {each.headers["webhook-id"] for each in receiver.received}
+        assert ids == {message["id"]}
+        assert not hook.refresh().info["is_enabled"]
+        hook.delete()
+        with pytest.raises(NotFound):
+            hook.refresh()
 
 
 def test_a_stop_arrives_once_and_the_best_is_kept(

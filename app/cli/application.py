@@ -19,6 +19,7 @@ from app.cli import (
     service,
     settings,
     train,
+    webhooks,
 )
 from app.cli.mistakes import INTERRUPTED, explain
 from app.cli.output import complain
@@ -64,6 +65,7 @@ for name, group in (
     ("jobs", jobs.group),
     ("models", models.group),
     ("datasets", datasets.group),
+    ("webhooks", webhooks.group),
     ("keys", keys.group),
     ("blobs", blobs.group),
 ):

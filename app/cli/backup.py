@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.output import complain
+from app.cli.output import AsJson, complain, print_done
 from app.cli.service import find_settings
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def add(cli: typer.Typer) -> None:
 
 def backup(
     file: Annotated[Path, typer.Argument(help="Where to write it; a new file.")],
+    as_json: AsJson = False,
 ) -> None:
     """Copy all that is stored into one file, while the service runs."""
     database = _find_database(find_settings())
@@ -46,11 +47,14 @@ def backup(
         os.replace(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)
-    typer.echo(f"{file}: {file.stat().st_size} bytes, checked")
+    size = file.stat().st_size
+    found = {"path": str(file), "size": size}
+    print_done(found, f"{file}: {size} bytes, checked", as_json=as_json)
 
 
 def restore(
     file: Annotated[Path, typer.Argument(help="What `lometab backup` wrote.")],
+    as_json: AsJson = False,
 ) -> None:
     """Put a backup in the place of an empty data directory.
 
@@ -76,7 +80,9 @@ def restore(
     finally:
         temporary.unlink(missing_ok=True)
     db.migrate()  # of an older version's backup
-    typer.echo(f"restored to {settings.data_dir}; `lometab doctor --deep` reads all")
+    where = str(settings.data_dir)
+    text = f"restored to {where}; `lometab doctor --deep` reads all"
+    print_done({"data_dir": where}, text, as_json=as_json)
 
 
 def _find_database(settings: "Settings") -> Path:

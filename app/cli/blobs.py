@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.output import AsJson, print_json
+from app.cli.output import AsJson, complain, print_done, print_json, print_rows
 from app.cli.service import find_settings
 
 group = typer.Typer(
@@ -41,8 +41,8 @@ def list_stores(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    for each in found:
-        typer.echo(f"{each['store']}  {each['files']} files  {each['bytes']} bytes")
+    columns = {"store": "store", "files": "files", "bytes": "bytes"}
+    print_rows(found, columns, "nothing is stored yet")
 
 
 @group.command("move")
@@ -52,6 +52,7 @@ def move_blobs(
         typer.Option(help="database, s3://bucket/prefix, gs://, az:// or a path."),
     ],
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Move all files to another store, one by one, while the service runs.
 
@@ -76,12 +77,13 @@ def move_blobs(
             if not dry_run and not blobs.move(workspace_id, sha256, where):
                 continue
         except blobs.BlobDamaged:
-            typer.echo(f"{sha256} of {workspace_id}: damaged, stays where it is")
+            complain(f"{sha256} of {workspace_id}: damaged, stays where it is")
             n_damaged += 1
             continue
         n_moved, n_bytes = n_moved + 1, n_bytes + size
     done = "would be moved" if dry_run else "moved"
-    typer.echo(f"{n_moved} files {done}, {n_bytes} bytes")
+    found = {"files": n_moved, "bytes": n_bytes, "damaged": n_damaged}
+    print_done(found, f"{n_moved} files {done}, {n_bytes} bytes", as_json=as_json)
     raise typer.Exit(1 if n_damaged else 0)
 
 
@@ -124,6 +126,7 @@ def clean(
             "must be this database's alone.",
         ),
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove stored bytes that nothing refers to; workers do so every ten minutes.
 
@@ -138,15 +141,15 @@ def clean(
     if listing and address:
         strays = [*orphans.list_strays(address, min_age=min_age)]
     if dry_run:
-        for line in _describe(min_age):
-            typer.echo(line)
-        for stray in strays:
-            typer.echo(f"{stray.store}/{stray.name}: {stray.size} bytes, of no row")
+        lines = [*_describe(min_age)]
+        lines += [f"{s.store}/{s.name}: {s.size} bytes, of no row" for s in strays]
+        text = "\n".join(lines) or "there is nothing to remove"
+        print_done({"removed": 0, "would_be_removed": lines}, text, as_json=as_json)
         return
-    n_removed = orphans.remove_orphans(min_age=min_age)
+    n_removed = orphans.remove_orphans(min_age=min_age) + len(strays)
     for stray in strays:
         orphans.remove_object(stray.store, stray.name)
-    typer.echo(f"{n_removed + len(strays)} removed")
+    print_done({"removed": n_removed}, f"{n_removed} removed", as_json=as_json)
 
 
 def _describe(min_age: float) -> Iterator[str]:

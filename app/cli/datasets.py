@@ -6,7 +6,14 @@ from typing import Annotated
 import typer
 
 from app.cli.connection import DataDir, Key, Url, open_client
-from app.cli.output import AsJson, print_facts, print_json, print_lines, print_rows
+from app.cli.output import (
+    AsJson,
+    print_done,
+    print_facts,
+    print_json,
+    print_rows,
+    refuse_options,
+)
 
 group = typer.Typer(help="Datasets: list, upload, delete.")
 
@@ -24,6 +31,7 @@ def list_datasets(
 ) -> None:
     """The newest datasets; see the commands below for one of them."""
     if context.invoked_subcommand is not None:
+        refuse_options(context)
         return
     with open_client(url, key, data_dir) as client:
         rows = client.datasets.first(n)
@@ -38,7 +46,12 @@ def list_datasets(
         "bytes": "size",
         "created": "created_at",
     }
-    print_rows(rows, columns, "no dataset yet: lometab datasets upload FILE")
+    print_rows(
+        rows,
+        columns,
+        "no dataset yet: lometab datasets upload FILE",
+        spare=("created",),
+    )
 
 
 @group.command()
@@ -81,8 +94,14 @@ def show(
 
 
 @group.command()
-def delete(id_: Id, url: Url = None, key: Key = None, data_dir: DataDir = None) -> None:
+def delete(
+    id_: Id,
+    url: Url = None,
+    key: Key = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Delete a dataset that no job uses."""
     with open_client(url, key, data_dir) as client:
         client.datasets[id_].delete()
-    print_lines(f"{id_} is deleted")
+    print_done({"id": id_, "deleted": True}, f"{id_} is deleted", as_json=as_json)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.output import AsJson, print_json
+from app.cli.output import AsJson, print_done, print_json, print_rows
 from app.cli.service import find_settings, migrate
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def create_key(
     max_concurrent: Annotated[
         int | None, typer.Option(min=0, help="The same for requests at a time.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is shown this once and kept nowhere."""
     from app import access as auth
@@ -59,7 +60,8 @@ def create_key(
             max_concurrent=max_concurrent,
         )
         auth.record_command(session, "keys create", key)
-    typer.echo(secret)
+        made = {**_describe(key, True), "key": secret}
+    print_done(made, secret, as_json=as_json)
 
 
 def _read_moment(text: str) -> datetime:
@@ -89,21 +91,29 @@ def list_keys(as_json: AsJson = False) -> None:
 
     find_settings()
     with db.reading() as session:
-        if as_json:
-            print_json([_describe(*each) for each in auth.list_keys(session)])
-            return
-        for key, is_active in auth.list_keys(session):
-            state = "active" if is_active else "expired"
-            if key.revoked_at is not None:
-                state = f"revoked {key.revoked_at:%Y-%m-%d}"
-            elif key.expires_at is not None and is_active:
-                state = f"active until {key.expires_at:%Y-%m-%d %H:%M}"
-            scopes = ",".join(key.scopes)
-            used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
-            typer.echo(
-                f"{key.id}  ...{key.hint}  {key.workspace_id}  {key.name}  {scopes}  "
-                f"{state}  used {used}"
-            )
+        found = [_describe(*each) for each in auth.list_keys(session)]
+    if as_json:
+        print_json(found)
+        return
+    columns = {
+        "key": "id",
+        "ends in": "hint",
+        "workspace": "workspace_id",
+        "name": "name",
+        "scopes": "scopes",
+        "state": "state",
+        "last used": "last_used_at",
+    }
+    shown = [{**each, "state": _describe_state(each)} for each in found]
+    print_rows(shown, columns, "no key yet: lometab keys create NAME")
+
+
+def _describe_state(key: dict[str, Any]) -> str:
+    if key["revoked_at"] is not None:
+        return f"revoked {key['revoked_at']:%Y-%m-%d}"
+    if key["expires_at"] is not None and key["is_active"]:
+        return f"active until {key['expires_at']:%Y-%m-%d %H:%M}"
+    return "active" if key["is_active"] else "expired"
 
 
 def _describe(key: "ApiKey", is_active: bool) -> dict[str, Any]:
@@ -116,7 +126,9 @@ def _describe(key: "ApiKey", is_active: bool) -> dict[str, Any]:
 
 
 @group.command("revoke")
-def revoke_key(id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+def revoke_key(
+    id_: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False
+) -> None:
     """Make a key useless at once."""
     from app import access as auth
     from app.storage import db
@@ -127,6 +139,7 @@ def revoke_key(id_: Annotated[str, typer.Argument(metavar="ID")]) -> None:
         if key is None:
             raise typer.BadParameter(f"there is no active key {id_!r}")
         auth.record_command(session, "keys revoke", key)
+    print_done({"id": id_, "revoked": True}, f"{id_} is revoked", as_json=as_json)
 
 
 @group.command("rotate")
@@ -135,6 +148,7 @@ def rotate_key(
     grace: Annotated[
         int, typer.Option(min=0, help="Minutes for which the old one stays valid.")
     ] = 24 * 60,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key in place of another, with the same rights, and print it."""
     from app import access as auth
@@ -147,4 +161,5 @@ def rotate_key(
             raise typer.BadParameter(f"there is no active key {id_!r}")
         key, secret = made
         auth.record_command(session, "keys rotate", key)
-    typer.echo(secret)
+        described = {**_describe(key, True), "key": secret}
+    print_done(described, secret, as_json=as_json)

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import DataDir, Key, Url, open_client
-from app.cli.output import AsJson, print_facts, print_json, print_lines, print_rows
+from app.cli.output import (
+    AsJson,
+    print_facts,
+    print_json,
+    print_lines,
+    print_rows,
+    refuse_options,
+)
 from lometab.client import Model
 
 group = typer.Typer(help="Models: list, promote, alias, export, prune.")
@@ -30,6 +37,7 @@ def list_models(
 ) -> None:
     """The newest models; see the commands below for one of them."""
     if context.invoked_subcommand is not None:
+        refuse_options(context)
         return
     with open_client(url, key, data_dir) as client:
         rows = client.models.first(n, name=name, tag=tag)
@@ -48,6 +56,7 @@ def list_models(
             "created": "created_at",
         },
         "no model yet: lometab train FILE --target COLUMN",
+        spare=("created", "job", "aliases"),
     )
 
 

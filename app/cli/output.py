@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,18 @@ from rich.table import Table
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs, and nothing else.")
 ]
+
+
+def refuse_options(context: typer.Context) -> None:
+    """Options of a list, given before a command of the same group, would be lost."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            command = f"{context.command_path} {context.invoked_subcommand}"
+            raise typer.BadParameter(
+                f"give it after the command: {command} ... {parameter.opts[0]}",
+                param_hint=parameter.opts[0],
+            )
 
 
 def get_console() -> Console:
@@ -37,6 +50,14 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def print_done(value: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """What was done: a line for people, or the same for programs."""
+    if as_json:
+        print_json(value)
+    else:
+        print_lines(text)
+
+
 def print_lines(*lines: str) -> None:
     console = get_console()
     for line in lines:
@@ -44,23 +65,76 @@ def print_lines(*lines: str) -> None:
 
 
 def print_rows(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], empty: str
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    empty: str,
+    *,
+    spare: Sequence[str] = (),
 ) -> None:
     """A table, or one sentence if there is nothing in it.
 
+    Ids are never folded: they are there to be copied.
+
     Args:
         columns: the head of each column, and the field that it shows.
+        spare: columns that are left out where the terminal is too narrow, first those
+            that are missed least.
     """
     if not rows:
         print_lines(empty)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in columns:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*(_escape(to_text(_find(row, n))) for n in columns.values()))
     console = get_console()
+    shown, left_out = dict(columns), [*spare]
+    table = _make_table(rows, shown, console.is_terminal)
+    while left_out and _measure(console, table) > console.width:
+        del shown[left_out.pop(0)]
+        table = _make_table(rows, shown, console.is_terminal)
     console.print(table)
+
+
+def _make_table(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], for_people: bool
+) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for head, field in columns.items():
+        is_id = field == "id" or field.endswith("_id")
+        table.add_column(head, overflow="fold", no_wrap=is_id)
+    for row in rows:
+        table.add_row(
+            *(_escape(_to_cell(row, field, for_people)) for field in columns.values())
+        )
+    return table
+
+
+def _measure(console: Console, table: Table) -> int:
+    """Columns of the terminal that it would need to fold nothing."""
+    options = console.options.update(width=10_000)
+    return console.measure(table, options=options).maximum
+
+
+def _to_cell(row: Mapping[str, Any], field: str, for_people: bool) -> str:
+    value = _find(row, field)
+    if for_people and field.endswith("_at") and value is not None:
+        return describe_age(str(value), datetime.now(UTC))
+    return to_text(value)
+
+
+def describe_age(moment: str, now: datetime) -> str:
+    """
+    >>> describe_age("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, 5, tzinfo=UTC))
+    '5 min ago'
+    """
+    then = datetime.fromisoformat(moment)
+    seconds = (now - then).total_seconds()
+    if not 0 <= seconds < 86400:
+        return f"{then:%Y-%m-%d %H:%M}"
+    if seconds < 60:
+        return "just now"
+    return (
+        f"{seconds / 60:.0f} min ago"
+        if seconds < 3600
+        else f"{seconds / 3600:.0f} h ago"
+    )
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -12,9 +12,12 @@ from typing import IO, Annotated, Any
 import typer
 
 from app.cli.connection import DataDir, Key, Url, open_client
-from app.cli.output import AsJson, note
+from app.cli.output import AsJson, note, print_json
+from app.cli.train import check_detached, leave
 from lometab.answers import flatten
-from lometab.client import Client
+from lometab.client import Client, Job
+from lometab.client.show import open_bar
+from lometab.client.wire import find_output
 from lometab.errors import DataError
 
 CHUNK_ROWS = 5000
@@ -51,6 +54,9 @@ def predict(
     skip: Annotated[
         bool, typer.Option(help="By a job: rows that cannot be read have no answer.")
     ] = False,
+    detach: Annotated[
+        bool, typer.Option(help="By a job: only create it, and do not wait.")
+    ] = False,
     members: Annotated[bool, typer.Option(help="Also what each member says.")] = False,
     coverage: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of intervals and sets.")
@@ -75,28 +81,82 @@ def predict(
         "missing_columns": "fill" if fill else "error",
         "exclude": [] if members else ["members"],
     }
-    if Path(model).is_file():
-        answers = _answer_by_file(Path(model), file, options)
-        _write(answers, output, as_json)
+    is_file = Path(model).is_file()
+    by_job = _is_by_job(file, output, job, skip or detach, as_json)
+    _check(output, by_job, is_file=is_file, is_detached=detach, url=url)
+    if is_file:
+        _write(_answer_by_file(Path(model), file, options), output, as_json)
         return
-    if output is not None and job is None and not as_json:
-        job = file.stat().st_size >= LARGE_BYTES
-    if job and output is None:
-        raise DataError("answers of a job go to a file: set --output")
-    with open_client(url, key, data_dir) as client:
-        if job and output is not None:
-            on_error = "skip" if skip else "fail"
-            _answer_by_job(client, model, file, output, on_error=on_error, **options)
+    with open_client(url, key, data_dir, workers=int(by_job)) as client:
+        if not by_job:
+            _write(_answer_by_service(client, model, file, options), output, as_json)
             return
-        _write(_answer_by_service(client, model, file, options), output, as_json)
+        made = client.models[model].start_predictions(
+            file,
+            output="csv" if output is None else find_output(output),
+            on_error="skip" if skip else "fail",
+            **options,
+        )
+        if detach:
+            leave(made, as_json)
+        elif output is not None:
+            _wait_and_download(made, output, as_json)
 
 
-def _answer_by_job(
-    client: Client, model: str, file: Path, output: Path, **options: Any
+def _is_by_job(
+    file: Path, output: Path | None, asked: bool | None, needs_job: bool, as_json: bool
+) -> bool:
+    """Whether the workers answer: if it is asked for, or the file is large."""
+    if asked is not None or needs_job:
+        return bool(asked) or needs_job
+    is_large = file.stat().st_size >= LARGE_BYTES
+    return is_large and output is not None and not as_json
+
+
+def _check(
+    output: Path | None,
+    by_job: bool,
+    *,
+    is_file: bool,
+    is_detached: bool,
+    url: str | None,
 ) -> None:
-    found = client.models[model]
-    found.predict_file(file, output, progress=sys.stderr.isatty(), **options)
-    _warn(found.warnings, set())
+    """What cannot be, before anything is begun."""
+    if by_job and is_file:
+        raise DataError(
+            "an ONNX file answers here: --job, --skip and --detach need a model of a "
+            "service"
+        )
+    if by_job and output is None and not is_detached:
+        raise DataError("answers of a job go to a file: set --output")
+    check_detached(is_detached, url)
+    suffixes = (".csv", ".parquet", ".arrow") if by_job else (".csv", ".parquet")
+    if output is not None and output.suffix.lower() not in suffixes:
+        raise DataError(
+            f"answers go to {' or '.join(suffixes)}, however: {output.name}"
+        )
+    if output is not None and not output.absolute().parent.is_dir():
+        raise DataError(f"there is no folder {str(output.parent)!r}")
+
+
+def _wait_and_download(job: Job, output: Path, as_json: bool) -> None:
+    try:
+        with open_bar(sys.stderr.isatty(), job.info, stderr=True) as bar:
+            for event in job.events():
+                bar.take(event)
+    except KeyboardInterrupt:
+        job.cancel()
+        note(f"{job.id} is cancelled")
+        raise
+    job.refresh().check().download(output)
+    if as_json:
+        print_json(job.info)
+        return
+    _warn(job.info["warnings"], set())
+    result = job.info["result"]
+    note(f"{result['n_rows']} rows are answered in {output}")
+    if result["n_faults"]:
+        note(f"{result['n_faults']} have no answer: lometab jobs faults {job.id}")
 
 
 def _answer_by_service(

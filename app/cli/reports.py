@@ -11,6 +11,7 @@ from app.cli.output import (
     AsJson,
     draw_coverage,
     draw_reliability,
+    print_done,
     print_facts,
     print_json,
     print_lines,
@@ -76,11 +77,12 @@ def compare(
 def open_page(
     url: Url = None,
     show: Annotated[bool, typer.Option(help="Print the address alone.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Open the service's page in a browser."""
     address = f"{find_url(url)}/"
-    if show or not webbrowser.open(address):
-        print_lines(address)
+    if show or as_json or not webbrowser.open(address):
+        print_done({"url": address}, address, as_json=as_json)
 
 
 # ----------------------------------------------------------------------------

@@ -13,13 +13,32 @@ from app.cli.output import AsJson, note, print_json, print_lines
 from app.cli.reports import find_job, print_summary
 from lometab.client import Client, Job
 from lometab.client.show import open_bar
+from lometab.config import PRESETS
 from lometab.extras import is_tracked
 
 FilePath = Annotated[
-    Path, typer.Argument(metavar="FILE", help="CSV, Parquet, Arrow or JSON.")
+    str,
+    typer.Argument(
+        metavar="FILE", help="CSV, Parquet, Arrow or JSON; or a dataset's id."
+    ),
 ]
 Target = Annotated[str, typer.Option("--target", "-t", help="The column to predict.")]
-Preset = Annotated[str | None, typer.Option(help="fast, default, best, paper ...")]
+
+
+def _check_preset(value: str | None) -> str | None:
+    if value is not None and value not in PRESETS:
+        raise typer.BadParameter(f"give one of {', '.join(PRESETS)}, however: {value}")
+    return value
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        callback=_check_preset,
+        autocompletion=lambda: [*PRESETS],
+        help=f"Where the settings start from: {', '.join(PRESETS)}.",
+    ),
+]
 Budget = Annotated[
     str | None,
     typer.Option(help="So much time: 90s, 10m, 2h. The best so far is kept."),
@@ -78,10 +97,12 @@ def train(
     members that answer best together. Ctrl-C once stops and keeps the best so far,
     twice cancels.
     """
+    check_detached(detach, url)
     config = _make_config(preset, budget, settings, name, tags, SEARCH_FOR)
     with open_client(url, key, data_dir, workers=1) as client:
         job = client.train(file, target, **config)
-        if _leave(job, url, detach, as_json):
+        if detach:
+            leave(job, as_json)
             return
         follow(job)
         _finish(client, job, output, as_json)
@@ -113,11 +134,13 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train every combination of some settings, and compare them."""
+    check_detached(detach, url)
     config = _make_config(preset, budget, settings, name, tags)
     cells = {each.name: each.values for each in map(_read_values, grid or [])}
     with open_client(url, key, data_dir, workers=workers) as client:
         job = client.sweep(file, target, cells or None, seeds=seeds, **config)
-        if _leave(job, url, detach, as_json):
+        if detach:
+            leave(job, as_json)
             return
         follow(job)
         _finish(client, job, None, as_json)
@@ -141,10 +164,12 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Search for the best settings, and train a model with them."""
+    check_detached(detach, url)
     config = _make_config(preset, budget, settings, name, tags)
     with open_client(url, key, data_dir, workers=workers) as client:
         job = client.tune(file, target, n_trials=trials, **config)
-        if _leave(job, url, detach, as_json):
+        if detach:
+            leave(job, as_json)
             return
         follow(job)
         _finish(client, job, output, as_json)
@@ -230,22 +255,22 @@ def read_value(text: str) -> Any:
 # A job on its way
 
 
-def _leave(job: Job, url: str | None, detach: bool, as_json: bool) -> bool:
-    """Whether the job is left to the service."""
-    if not detach:
-        return False
-    for warning in job.info.get("warnings", []):
-        note(f"warning: {warning}")
-    if url is None:
+def check_detached(detach: bool, url: str | None) -> None:
+    if detach and url is None:
         raise typer.BadParameter(
             "without a service nobody trains once this ends: name one by --url",
             param_hint="--detach",
         )
+
+
+def leave(job: Job, as_json: bool) -> None:
+    """The job is left to the service."""
+    for warning in job.info.get("warnings", []):
+        note(f"warning: {warning}")
     if as_json:
         print_json(job.info)
     else:
         print_lines(f"{job.id} is {job.status}: lometab jobs watch {job.id}")
-    return True
 
 
 def follow(job: Job) -> None:

@@ -16,6 +16,7 @@ from lometab.client.aio import (
     AsyncDataset,
     AsyncJob,
     AsyncModel,
+    AsyncWebhook,
 )
 from lometab.client.errors import (
     BadData,
@@ -36,7 +37,7 @@ from lometab.client.errors import (
     Unauthorized,
     Unreachable,
 )
-from lometab.client.sync import Client, Dataset, Job, Model
+from lometab.client.sync import Client, Dataset, Job, Model, Webhook
 from lometab.client.wire import Retries
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "AsyncDataset",
     "AsyncJob",
     "AsyncModel",
+    "AsyncWebhook",
     "BadData",
     "BadRequest",
     "Busy",
@@ -66,6 +68,7 @@ __all__ = [
     "TooMany",
     "Unauthorized",
     "Unreachable",
+    "Webhook",
     "show",
     "wire",
 ]

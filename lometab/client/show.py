@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _SHOWN = (
     *("status", "phase", "kind", "name", "version", "aliases", "task", "target", "k"),
     *("model_id", "filename", "n_rows", "n_columns", "metrics", "tags", "description"),
+    *("url", "events", "is_enabled", "n_failed"),
 )
 
 

@@ -336,8 +336,8 @@ class PartFile:
         if response.status_code != 206:
             self._empty()
         self._etag = response.headers.get("ETag", "")
-        if "Content-Length" in response.headers:
-            self._total = self.size + int(response.headers["Content-Length"])
+        length = response.headers.get("Content-Length")
+        self._total = None if length is None else self.size + int(length)
 
     def _empty(self) -> None:
         assert self._file is not None
@@ -350,6 +350,11 @@ class PartFile:
         self._file.write(piece)
         self._digest.update(piece)
         self.size += len(piece)
+
+    def end(self) -> None:
+        """An answer ended as it should; without a length, that is all of it."""
+        if self._total is None:
+            self._total = self.size
 
     def finish(self, target: Path) -> None:
         """Give it its name, if it is what the service has."""

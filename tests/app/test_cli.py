@@ -46,7 +46,7 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     secret = made.stdout.strip()
     assert secret.startswith("lmt_")
     assert secret not in (tmp_path / "lometab.db").read_bytes().decode("latin-1")
-    (line,) = run("keys", "list", folder=tmp_path).stdout.splitlines()
+    _, line = run("keys", "list", folder=tmp_path).stdout.splitlines()
     assert "laptop" in line and "read" in line and "active" in line
     id_ = line.split()[0]
     assert run("keys", "revoke", id_, folder=tmp_path).returncode == 0

@@ -11,18 +11,21 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
+from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from app.cli.application import cli
 from app.cli.mistakes import AWAY, FAILED, NOT_FOUND, USAGE, explain
-from app.cli.output import draw_reliability
+from app.cli.output import draw_reliability, print_rows
 from lometab.client import Client, Retries
+from lometab.config import PRESETS
 from tests.support.bridge import Bridge
 from tests.support.models import ROWS, TABLE, succeed
 from tests.support.predictions import work_off
 
 Run = Callable[..., Result]
-MODULES = ("datasets", "jobs", "models", "predict", "reports", "train")
+MODULES = ("datasets", "jobs", "models", "predict", "reports", "train", "webhooks")
 
 
 @pytest.fixture
@@ -245,3 +248,99 @@ def test_predict_by_a_job_says_the_same(
         assert float(first["mean_high"]) == pytest.approx(float(second["mean_high"]))
     nowhere = run("predict", job["model_id"], str(rows_csv), "--job")
     assert nowhere.exit_code != 0 and "--output" in str(nowhere.exception)
+
+
+def test_a_prediction_is_left_to_the_service_and_downloaded_later(
+    run: Run,
+    job: dict[str, Any],
+    rows_csv: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.jobs.create.notify", lambda *_: bool(work_off()))
+    broken = {name: "much" for name in ROWS[0]}
+    rows_csv.write_text(rows_csv.read_text() + ",".join(broken.values()) + "\n")
+    asked = ["predict", job["model_id"], str(rows_csv), "--skip"]
+    left = run(*asked, "--detach")
+    assert left.exit_code == USAGE and "--url" in left.stderr
+    made = read_json(run(*asked, "--detach", "--url", "http://service", "--json"))
+    assert made["kind"] == "predict"
+    shown = run("jobs", "show", made["id"]).stdout
+    assert f"{len(ROWS) + 1} of {len(ROWS) + 1}" in shown and "jobs download" in shown
+    path = tmp_path / "later.csv"
+    found = read_json(run("jobs", "download", made["id"], "-o", str(path), "--json"))
+    assert found == {"path": str(path), "size": path.stat().st_size}
+    assert len([*csv.DictReader(io.StringIO(path.read_text()))]) == len(ROWS) + 1
+    (fault,) = read_json(run("jobs", "faults", made["id"], "--json"))
+    assert fault["row"] == len(ROWS) + 1
+    wrong = run("jobs", "download", job["id"])
+    assert "models export" in str(wrong.exception)
+
+
+def test_webhooks_are_made_changed_and_deleted(run: Run) -> None:
+    assert "no webhook yet" in run("webhooks").stdout
+    address = "https://hooks.example.com/lometab"
+    made = read_json(run("webhooks", "create", address, "--json"))
+    assert made["secret"].startswith("whsec_")
+    assert made["events"] == ["job.succeeded", "job.failed"]
+    id_ = made["id"]
+    (row,) = read_json(run("webhooks", "--json"))
+    assert row["id"] == id_ and "secret" not in row
+    assert address in run("webhooks").stdout
+    changed = run("webhooks", "update", id_, "--event", "model.promoted", "--off")
+    assert "model.promoted" in changed.stdout and "secret" not in changed.stdout
+    assert run("webhooks", "update", id_).exit_code == USAGE
+    again = read_json(run("webhooks", "rotate", id_, "--json"))
+    assert again["secret"] != made["secret"] and not again["is_enabled"]
+    assert read_json(run("webhooks", "deliveries", id_, "--json")) == []
+    assert "nothing was sent" in run("webhooks", "deliveries", id_).stdout
+    assert run("webhooks", "delete", id_).exit_code == 0
+    assert explain(run("webhooks", "show", id_).exception).code == NOT_FOUND  # type: ignore
+
+
+RUNNING = ("serve", "api", "worker", "migrate", "bootstrap", "dashboard", "version")
+
+
+def list_commands(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, each in getattr(command, "commands", {}).items():
+        yield f"{path} {name}".strip(), each
+        yield from list_commands(each, f"{path} {name}".strip())
+
+
+def test_every_command_that_answers_has_json_and_a_sentence() -> None:
+    for name, command in list_commands(get_command(cli)):
+        assert command.help, name
+        options = {option for each in command.params for option in each.opts}
+        is_group = name in ("keys", "blobs")
+        assert "--json" in options or is_group or name in RUNNING, name
+
+
+def test_an_option_before_a_command_is_not_lost(run: Run, job: dict[str, Any]) -> None:
+    done = run("jobs", "--url", "http://elsewhere", "show", job["id"])
+    assert done.exit_code == USAGE and "after the command" in done.stderr
+
+
+def test_a_preset_is_one_of_the_library(run: Run, rows_csv: Path) -> None:
+    done = run("train", str(rows_csv), "-t", "y", "--preset", "fst")
+    assert done.exit_code == USAGE
+    for name in PRESETS:
+        assert name in done.stderr
+
+
+def test_ids_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a narrow terminal columns are left out, in the order that is given."""
+    rows = [
+        {"id": "job_0123456789ab", "model_id": "mdl_0123456789ab", "name": "n" * 60}
+    ]
+    columns = {"job": "id", "model": "model_id", "name": "name", "other": "other"}
+    for width in (40, 80, 110):
+        screen = io.StringIO()
+        console = Console(
+            file=screen, width=width, force_terminal=True, color_system=None
+        )
+        monkeypatch.setattr("app.cli.output.get_console", lambda c=console: c)
+        print_rows(rows, columns, "", spare=["other"])
+        shown = screen.getvalue()
+        assert "job_0123456789ab" in shown and "mdl_0123456789ab" in shown
+        assert ("other" in shown) == (width == 110)
+        assert max(map(len, shown.splitlines())) <= width

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -224,7 +225,7 @@ def test_parquet_keeps_its_types(client: TestClient, tmp_path: Path) -> None:
         pa.array([Decimal("1.50"), None, Decimal("2.25")], pa.decimal128(5, 2)),
         pa.array([0, 1, None], pa.timestamp("s", "Europe/Berlin")),
         pa.array([2**64 - 1, 2**64 - 2, None], pa.uint64()),
-        pa.array([1.5, None, 2.0], pa.float16()),
+        pa.array([np.float16(1.5), None, np.float16(2)], pa.float16()),
         pa.array(["a", None, "b"]).dictionary_encode(),
         pa.array([True, None, False]),
     ],

@@ -35,10 +35,11 @@ from lometab.client import (
     Retries,
     TimedOut,
     Unreachable,
+    Webhook,
     errors,
     wire,
 )
-from lometab.client.sync import Datasets, Jobs, Models
+from lometab.client.sync import Datasets, Jobs, Models, Webhooks
 from lometab.errors import DataError
 from scripts.make_client import FOLDER, make_sync
 
@@ -80,8 +81,9 @@ def problem(status: int, code: str, **more: Any) -> httpx.Response:
 
 @pytest.mark.processes
 def test_the_sync_client_is_made_of_the_other() -> None:
-    made = make_sync((FOLDER / "aio.py").read_text(encoding="utf-8"))
-    assert made == (FOLDER / "sync.py").read_text(encoding="utf-8"), "make client"
+    there = (FOLDER / "sync").glob("*.py")
+    found = {path.name: path.read_text(encoding="utf-8") for path in there}
+    assert make_sync() == found, "make client"
 
 
 def test_every_public_name_is_in_the_page_that_is_run() -> None:
@@ -90,7 +92,8 @@ def test_every_public_name_is_in_the_page_that_is_run() -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     for name in {*lometab.client.__all__} - {"show", "wire"}:
         assert re.search(rf"\b{name}\b", page), name
-    for kind in (Client, Datasets, Jobs, Models, Dataset, Job, Model):
+    lists, single = (Datasets, Jobs, Models, Webhooks), (Dataset, Job, Model, Webhook)
+    for kind in (Client, *lists, *single):
         for name, member in inspect.getmembers(kind):
             if name.startswith("_") or isinstance(member, str):
                 continue
@@ -525,3 +528,52 @@ def test_faults_come_page_by_page() -> None:
     rows = [fault["row"] for fault in make_client(script).jobs["job_1"].faults()]
     assert rows == [3, 8]
     assert script.requests[1].url.params["after"] == "3"
+
+
+def test_a_file_without_a_length_is_whole_when_its_answer_ends(tmp_path: Path) -> None:
+    def handle(request: httpx.Request) -> httpx.Response:
+        pieces = iter([RESULT[:1000], RESULT[1000:]])
+        return httpx.Response(200, headers={"ETag": RESULT_TAG}, content=pieces)
+
+    path = make_client(handle).models["m@1"].download(tmp_path / "m.onnx")
+    assert path.read_bytes() == RESULT
+
+
+HOOK = {"id": "wh_1", "url": "https://hooks.example.com", "events": ["job.failed"]}
+
+
+def test_a_webhook_shows_its_secret_once() -> None:
+    secret = {"secret": "whsec_x"}
+    script = Script(
+        httpx.Response(201, json={**HOOK, **secret}),
+        httpx.Response(200, json=HOOK),
+        httpx.Response(200, json={**HOOK, "secret": "whsec_y"}),
+    )
+    hook = make_client(script).webhooks.create(HOOK["url"], ["job.failed"])
+    assert hook.secret == "whsec_x"
+    assert "whsec" not in repr(hook) + hook._repr_html_() + json.dumps(hook.info)
+    assert hook.refresh().secret == "whsec_x"
+    assert hook.rotate().secret == "whsec_y" and "secret" not in hook.info
+
+
+def test_what_would_be_done_twice_is_not_repeated() -> None:
+    """A webhook more, a secret that nobody saw, or a message more."""
+    for ask in (
+        lambda client: client.webhooks.create("https://x", ["job.failed"]),
+        lambda client: client.webhooks["wh_1"].rotate(),
+        lambda client: client.webhooks["wh_1"].redeliver("msg_1"),
+    ):
+        script = Script(httpx.ReadError("cut off"))
+        with pytest.raises(Unreachable):
+            ask(make_client(script))
+        assert len(script.requests) == 1
+
+
+def test_deliveries_come_in_pages() -> None:
+    pages = [{"data": [{"id": i}], "next_cursor": str(i)} for i in range(2)]
+    pages.append({"data": [{"id": 2}], "next_cursor": None})
+    script = Script(*(httpx.Response(200, json=page) for page in pages))
+    found = make_client(script).webhooks["wh_1"].deliveries("dead")
+    assert [each["id"] for each in found] == [0, 1, 2]
+    asked = [dict(request.url.params) for request in script.requests]
+    assert asked[0] == {"status": "dead"} and asked[2]["cursor"] == "1"

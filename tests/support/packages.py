@@ -32,7 +32,8 @@ SMOKE = {
     "sys.path.insert(0, str(find_service())); import app.main, worker.tasks; "
     "assert 'sklearn' not in sys.modules",
     "mlflow": "import lometab.mlflow",
-    "otel": "import opentelemetry.sdk.trace",
+    "otel": "from opentelemetry.sdk.trace import TracerProvider; "
+    "from opentelemetry.exporter.otlp.proto.http import trace_exporter",
 }
 """What each extra is good for."""
 WITH_COMMAND = ("cli", "train", "serve")

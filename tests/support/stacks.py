@@ -71,7 +71,7 @@ class Stacks:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.n_made = 0
-        self.store = os.environ.get("LOMETAB_TEST_BLOB_STORE", "database")
+        self.store = os.environ.get("TEST_BLOB_STORE", "database")
         self._servers: list[Postgres | Redis | S3] = []
 
     @cached_property
@@ -97,7 +97,7 @@ class Stacks:
         return server
 
     def choose_store(self, folder: Path) -> dict[str, str]:
-        """Where files are kept, as LOMETAB_TEST_BLOB_STORE says: database, local or
+        """Where files are kept, as TEST_BLOB_STORE says: database, local or
         s3."""
         if self.store == "s3":
             return self.s3.environment(folder.name)
