@@ -4,9 +4,9 @@
 
 One client asks three servers in turn, for one row and for a table: rows are watched and
 counted, not counted, and not even looked at for novelty (a model file without it).
-Processor time of the servers, so that other work on the machine matters less. Streams of
-synthetic rows tell within how many rows a shift is an alarm, and how often there is one
-without any.
+Processor time of the servers, so that other work on the machine matters less. Streams
+of synthetic rows tell within how many rows a shift is an alarm, and how often there is
+one without any.
 """
 
 import argparse
@@ -61,7 +61,8 @@ def to_file(ensemble: Ensemble, metadata: dict[str, Any]) -> bytes:
 def make_bodies() -> dict[str, tuple[bytes, str]]:
     """One row of JSON, and a table of CSV."""
     columns = make_table(8, N_ROWS)
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values())]
+    cells = zip(*columns.values(), strict=True)
+    rows = [dict(zip(columns, row, strict=True)) for row in cells]
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns])
     writer.writeheader()

@@ -2,7 +2,6 @@
 done twice."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from lometab import Predictor
 from lometab.client import (
     AsyncClient,
-    Changed,
     Client,
     Model,
     NotFound,
