@@ -196,12 +196,14 @@ def test_raw_inputs_are_counted_where_they_are_most() -> None:
     assert raw < found.training_bytes < 2 * raw
 
 
-def test_checkpoints_take_more() -> None:
+@pytest.mark.parametrize(("ema", "n_copies"), [(0.0, 3), (0.99, 4)])
+def test_checkpoints_take_more(ema: float, n_copies: int) -> None:
     widths = Widths(n_numeric=30)
-    config = TrainConfig(variant="deep-ensemble", d_block=2048)
+    config = TrainConfig(variant="deep-ensemble", d_block=2048, ema=ema)
     plain = cost_of(widths, 50_000, config)
     kept = cost_of(widths, 50_000, config, has_checkpoints=True)
-    assert kept.training_bytes - plain.training_bytes == 3 * 4 * plain.n_parameters
+    copies = n_copies * 4 * plain.n_parameters
+    assert kept.training_bytes - plain.training_bytes == copies
 
 
 def test_it_is_plain_numbers_from_almost_nothing() -> None:

@@ -120,7 +120,7 @@ def test_every_variant_can_be_averaged(variant, tmp_path) -> None:
 
 def test_without_an_average_a_checkpoint_has_none() -> None:
     taken: list[Checkpoint] = []
-    run(max_epochs=1, on_checkpoint=taken.append, checkpoint_seconds=0)
+    run(max_epochs=1, ema=0.0, on_checkpoint=taken.append, checkpoint_seconds=0)
     assert not any(name.startswith("average.") for name in taken[0].tensors)
 
 
@@ -190,6 +190,7 @@ def test_the_epoch_with_the_least_nll_is_kept(task) -> None:
         noise=2.0,
         lr=1e-2,
         max_epochs=25,
+        ema=0.0,
         stop_on="nll",
         prepare=models.append,
         on_epoch=measure,

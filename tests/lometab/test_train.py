@@ -327,7 +327,10 @@ def test_the_caller_can_cancel() -> None:
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"d_block": 96, "k": 8, "rank": 8}, "The loss still was [0-9.e+]+"),
+        (
+            {"n_blocks": 2, "d_block": 96, "k": 8, "rank": 8},
+            "The loss still was [0-9.e+]+",
+        ),
         ({"n_blocks": 8, "sigma_init": 10.0}, "The gradient became inf"),
     ],
 )
@@ -467,6 +470,7 @@ def test_checkpoint_files_hold_plain_data(tmp_path) -> None:
     assert state["history"] == [asdict(p) for p in checkpoint.history]
     assert {name.split(".")[0] for name in checkpoint.tensors} == {
         "model",
+        "average",
         "best",
         "optimizer",
         "rng",
