@@ -7,6 +7,7 @@ With TEST_BLOB_STORE=s3 (or local) files are kept in an object store in place of
 the database; tests that look into the database's chunks are then left out.
 """
 
+import gc
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -64,6 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 pytest.mark.skip(reason="it is about the database's chunks")
             )
     items.sort(key=lambda item: (not _has(item, "slow"), not _has(item, "processes")))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: no collection of a test looks through it."""
+    gc.freeze()
 
 
 def _needs_processes(item: pytest.Function) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ OURS_IN_WORKER = {
 }
 
 
+@cache
 def imports_of(path: Path) -> set[str]:
     """Every module that a file imports anywhere, functions included."""
     found: set[str] = set()
