@@ -94,6 +94,11 @@ class Watched:
 
     def check(self) -> None:
         """Nothing was wrong until now, and the view is one for everybody."""
+        self.check_layout()
+        self.check_access()
+
+    def check_layout(self) -> None:
+        """Nothing was wrong until now, and nothing is wider than the window."""
         violations = self.page.evaluate("violations")
         assert not violations and not self.faults, (violations, self.faults)
         width, room = self.page.evaluate(
@@ -105,7 +110,6 @@ class Watched:
             ".map((each) => each.outerHTML.slice(0, 120))"
         )
         assert width <= room, f"{self.page.url}: {width} pixels of {room}, {wide}"
-        self.check_access()
 
     def check_access(self) -> None:
         found = Axe().run(self.page).response["violations"]

@@ -48,7 +48,7 @@ export function predictFile(model, path) {
   const choose = (/** @type {keyof Options} */ name) => (/** @type {string} */ value) => (options[name] = value);
   const output = select([["csv", "CSV"], ["parquet", "Parquet"], ["arrow", "Arrow"]], options.output, choose("output"));
   const onError = select([["fail", "nothing is answered"], ["skip", "the others are answered"]], options.on_error, choose("on_error"));
-  return section(
+  const element = section(
     "A whole file",
     h("p", { class: "faint" }, `A table with the columns of the training data, with or without ${model.target}. CSV up to ${bytes(LARGE)} comes back at once; anything else becomes a job that the workers share.`),
     input,
@@ -57,6 +57,8 @@ export function predictFile(model, path) {
     progress,
     result,
   );
+  element.dataset.needs = "predict";
+  return element;
 }
 
 /** @param {File} file @param {Options} options */
