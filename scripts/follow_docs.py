@@ -178,7 +178,7 @@ def write_outputs(page: Path, blocks: list[Block]) -> None:
     text = page.read_text(encoding="utf-8")
     places = [*_FENCE.finditer(text)]
     for found, block in reversed([*zip(places, blocks, strict=True)]):
-        if found["shown"] and block.printed is not None and not block.is_as_shown:
+        if found["shown"] and block.printed is not None:
             begin, end = found.span("output")
             text = text[:begin] + _trim(block.printed) + text[end:]
     page.write_text(text, encoding="utf-8")
