@@ -10,6 +10,9 @@ POSTGRES_DEFAULT = 100
 """`max_connections` of Postgres as it comes."""
 JOB_SECONDS = (5, 60, 600)
 CROWDS = (1, 2, 10, 100, 1000)
+CALLS_PER_SECOND = 1 + 1 + 1 / 2 + 2 / 15
+"""Of a worker with a job: a report, a look at what is requested, webhooks every two
+seconds, the reaper and the heartbeat every fifteen."""
 LABELS = {"before": "before", "now": "now", "pooled": "now, through PgBouncer"}
 
 
@@ -65,14 +68,15 @@ def describe_wall(found: dict[Any, dict[str, Any]]) -> str:
     for (label, part, n), run in found.items():
         if part != "paced":
             continue
-        each = (run.get("usual_connections", run["connections"]) - 2) / n
-        most = int(POSTGRES_DEFAULT / each)
-        lines.append(
-            f"With {n} workers a worker holds {each:.1f} connections "
-            f"({LABELS[label]}): {POSTGRES_DEFAULT}, what Postgres allows as it comes, "
-            f"are enough for {most}."
-        )
-    return "\n".join(f"- {line}" for line in lines)
+        most, usual = run["connections"], run.get("usual_connections")
+        line = f"- {n} workers, {LABELS[label]}: {most / n:.1f} a worker at most"
+        if usual is not None:
+            line += f", {usual / n:.1f} by the median of the run"
+        lines.append(line)
+    return (
+        f"Connections, those of the API included; Postgres as it comes allows "
+        f"{POSTGRES_DEFAULT} in all:\n\n" + "\n".join(lines)
+    )
 
 
 def describe_streams(streams: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
@@ -127,14 +131,7 @@ class Model:
             for (label, part, n), r in found.items()
             if part == "paced" and label == newest(found, n)
         ]
-        self.beat_cores = median(
-            max(
-                0.0,
-                r["postgres_cores"] - r["claims_per_second"] * self.core_seconds,
-            )
-            / n
-            for n, r in paced
-        )
+        self.beat_cores = CALLS_PER_SECOND * median(cost_of_call(r) for _, r in paced)
 
     def rate(self, n: int, seconds: float) -> float:
         """Jobs a second."""
@@ -147,6 +144,12 @@ class Model:
     def end(self, seconds: float, cores: float) -> int:
         """Workers that so many cores of Postgres carry."""
         return int(cores / self.cores(1, seconds))
+
+
+def cost_of_call(run: dict[str, Any]) -> float:
+    """Seconds of one core of Postgres, on average over all kinds of calls."""
+    n_calls = sum(call["n"] for call in run["calls"].values())
+    return float(run["postgres_cores"] * run["seconds"] / n_calls)
 
 
 def newest(found: dict[Any, dict[str, Any]], n: int) -> str:
@@ -180,10 +183,10 @@ model says 0.50: they share the machine's memory and what else runs there, which
 on machines of their own do not.
 
 A job costs Postgres {1000 * model.core_seconds:.1f} ms of one core (claim, heartbeat, a
-report, finish), a worker that lives {1000 * model.beat_cores:.2f} ms of one core a
-second (a report a second, status, heartbeats, reaper, webhooks); both by processor
-time, which other load on the machine changes little. Jobs an hour, and in brackets the
-cores of Postgres for them:
+report, finish), a worker with a job {1000 * model.beat_cores:.2f} ms of one core a
+second (a report a second, status, heartbeats, reaper, webhooks): by the processor time
+of a call, which other load on the machine changes little. Jobs an hour, and in brackets
+the cores of Postgres for them:
 
 {table(header, rows)}
 So it ends where one core of Postgres is used up: at {"; ".join(ends)}. Before that
