@@ -55,6 +55,9 @@ class Settings(BaseSettings):
     """A file with the password for that URL, such as a secret of a container."""
     database_connections: int = Field(default=15, gt=0)
     """Connections to the database that a process holds, beside those of predict."""
+    database_pooler: bool = False
+    """Whether that URL leads to PgBouncer, or another pooler that gives connections out
+    for a transaction: then nothing is set for longer, and no statement is prepared."""
     statement_seconds: float = Field(default=60.0, ge=0)
     """How long a statement may take on Postgres; 0: as long as it takes."""
     blob_store: str = ""

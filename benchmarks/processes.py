@@ -18,16 +18,16 @@ from tests.support.servers import free_port, wait_until
 
 @contextmanager
 def running_api(
-    folder: Path, settings: Mapping[str, str]
+    folder: Path, settings: Mapping[str, str], processes: int = 1
 ) -> Iterator[tuple[str, psutil.Process]]:
-    """One API process; its address and itself. Its log is in the folder."""
+    """An API of so many processes; its address and itself. Its log is in the folder."""
     port = free_port()
     environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), **settings}
     command = [sys.executable, "-m", "app.cli"]
     subprocess.run([*command, "migrate"], env=environment, cwd=ROOT, check=True)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*command, "api", "--port", str(port)],
+            [*command, "api", "--port", str(port), "--processes", str(processes)],
             env=environment,
             cwd=ROOT,
             stdout=log,
@@ -35,7 +35,7 @@ def running_api(
         )
         address = f"http://127.0.0.1:{port}"
         try:
-            wait_until(lambda: is_ready(address), seconds=60, what="the API answers")
+            wait_until(lambda: is_ready(address), seconds=300, what="the API answers")
             yield address, psutil.Process(process.pid)
         finally:
             process.terminate()

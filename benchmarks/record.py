@@ -110,17 +110,17 @@ def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write_section(benchmark: str, text: str) -> None:
-    """Put the benchmark's section in docs/results.md, in place of its earlier one."""
+def write_section(benchmark: str, text: str, path: Path = PAGE) -> None:
+    """Put the benchmark's section in a page, in place of its earlier one."""
     begin, end = f"<!-- begin {benchmark} -->\n", f"<!-- end {benchmark} -->\n"
-    page = PAGE.read_text() if PAGE.exists() else HEADING
+    page = path.read_text() if path.exists() else HEADING
     if begin not in page:
         page += f"\n{begin}{end}"
     before, rest = page.split(begin)
     after = rest.split(end)[1]
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(f"{before}{begin}{text.strip()}\n{end}{after}")
-    print(f"wrote the section {benchmark!r} of {PAGE.relative_to(ROOT)}")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{before}{begin}{text.strip()}\n{end}{after}")
+    print(f"wrote the section {benchmark!r} of {path.relative_to(ROOT)}")
 
 
 def progress_line(name: str) -> Callable[[Progress], None]:

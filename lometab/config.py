@@ -154,7 +154,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
 - `fast`: a first answer in seconds to a minute. A small ensemble whose members share
   their batches, so that a step costs one pass over 256 rows and not one for each
   member; a larger learning rate and a short patience end it early.
-- `default`: what the suite of ten data sets chose (`docs/decisions/0033-default.md`):
+- `default`: what the suite of ten data sets chose (`docs/decisions/0034-default.md`):
   three narrow layers without dropout, masks that start equal within a feature, and an
   average of the weights that is validated and stopped by its likelihood. The last two
   are ours, not the paper's. The defaults of `TrainConfig` are the same numbers.

@@ -1,5 +1,6 @@
 """The newest revision is the tables as the code has them, on both databases."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+import migrations
 from app.storage.db import find_head, make_engine, migrate
 from app.storage.tables import VERSION_TABLE, Base
 from tests.support.stacks import Stack
@@ -54,3 +56,21 @@ def test_a_database_of_before_the_version_table_had_its_name(tmp_path: Path) -> 
     after = sa.inspect(engine).get_table_names()
     assert "alembic_version" not in after and VERSION_TABLE in after
     engine.dispose()
+
+
+REVISIONS = Path(__file__).parent / "old" / "revisions.sha256"
+"""`sha256sum` of the revisions, in the order of their names. A new one adds a line."""
+
+
+def test_no_revision_is_changed_in_place() -> None:
+    """Databases out there have run them: what is wrong in one is mended by the next."""
+    lines = REVISIONS.read_text().splitlines()
+    listed = {name: sha256 for sha256, name in map(str.split, lines)}
+    folder = Path(next(iter(migrations.__path__))) / "versions"
+    there = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.glob("2*.py")
+    }
+    changed = [name for name in listed if listed[name] != there.get(name)]
+    assert not changed, f"changed or removed: {changed}; write a new revision instead"
+    assert list(listed) == sorted(there), "a new revision is listed at the end"

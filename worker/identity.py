@@ -7,3 +7,5 @@ import threading
 
 WORKER_ID = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 stopping = threading.Event()
+busy = threading.Event()
+"""Set while it has a notification in hand: whatever waits, it will look for itself."""

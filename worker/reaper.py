@@ -1,6 +1,7 @@
 """What a worker does besides its jobs: heartbeat, lost jobs, parents, notifications."""
 
 import logging
+import random
 import time
 
 from app import jobs
@@ -8,18 +9,41 @@ from app.observe import metrics
 from app.settings import Settings, get_settings
 from app.storage import db
 from worker import janitor
-from worker.identity import WORKER_ID, stopping
+from worker.identity import WORKER_ID, busy, stopping
 from worker.record import DATABASE_AWAY, heartbeat_worker
 
 log = logging.getLogger(__name__)
 
 
-def run(settings: Settings) -> None:
+MOST_AT_ONCE = 10
+"""About how many workers see to the common things in one period: one would do."""
+
+
+def run(settings: Settings, worker_id: str = WORKER_ID) -> None:
     """See to all that was lost or missed, and notify once if any job waits.
 
-    All workers may run it at any time.
+    All workers may run it at any time. Of many, those see to what is common to all on
+    whom the lot falls. One that has a job does not notify: it looks for the next one
+    itself, and messages that nobody takes would pile up.
     """
-    heartbeat_worker(settings, WORKER_ID)
+    heartbeat_worker(settings, worker_id)
+    if random.random() * count_workers(settings) < MOST_AT_ONCE:
+        see_to_lost(settings)
+    with db.reading() as session:
+        has_queued = jobs.has_queued(session, settings.worker_queue)
+    if has_queued and not busy.is_set():
+        jobs.notify(None, settings.worker_queue)
+
+
+def count_workers(settings: Settings) -> int:
+    with db.reading() as session:
+        heard_within = 2 * settings.reaper_seconds
+        queue = settings.worker_queue
+        return jobs.count_workers(session, queue, heard_within=heard_within)
+
+
+def see_to_lost(settings: Settings) -> None:
+    """Jobs whose workers are gone, old checkpoints, parents that were not told."""
     with db.transaction() as session:
         n_lost = jobs.requeue_stalled(session, max_attempts=settings.max_attempts)
     with db.transaction() as session:
@@ -33,10 +57,6 @@ def run(settings: Settings) -> None:
     if n_lost:
         metrics.EXPIRED.add(n=n_lost)
         log.warning("%s jobs were taken back from lost workers", n_lost)
-    with db.reading() as session:
-        has_queued = jobs.count_queued(session, settings.worker_queue) > 0
-    if has_queued:
-        jobs.notify(None, settings.worker_queue)
 
 
 def run_for_ever() -> None:

@@ -23,13 +23,13 @@ from app import jobs
 from app.lifeline import end_with_parent
 from app.observe import Reporting, about, configure_logging, traces
 from app.settings import get_settings
-from app.storage import scratch
+from app.storage import db, scratch
 from app.storage.enums import JobRole
 from app.storage.tables import Job
 from worker import courier, reaper, record
 from worker.child import Children, ProcessChild
 from worker.health import Health
-from worker.identity import WORKER_ID, stopping
+from worker.identity import WORKER_ID, busy, stopping
 from worker.supervise import Attempt
 
 log = logging.getLogger(__name__)
@@ -47,12 +47,14 @@ def train(job_id: str | None = None) -> None:
     """A notification: run the named job if it waits, then whatever else waits."""
     settings = get_settings()
     children = Children(lambda: ProcessChild(settings))
+    busy.set()
     try:
         while health.wait_until_fit(stopping) and run_training(job_id, children):
             job_id = None
     except record.DATABASE_AWAY as error:
         log.warning("no job is claimed, the reaper will notify again: %s", error)
     finally:
+        busy.clear()
         children.end()
 
 
@@ -148,6 +150,7 @@ def main() -> None:
     """Run one worker. Unlike `celery --app`, this imports nothing from the folder in
     which it is started."""
     configure_logging()
+    db.keep_one_connection()
     wait_for_database()
     options = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queue = get_settings().worker_queue

@@ -91,13 +91,13 @@ if TYPE_CHECKING:
     from app.jobs.weights import is_worth_keeping as is_worth_keeping
     from app.jobs.workers import ALONE as ALONE
     from app.jobs.workers import Share as Share
-    from app.jobs.workers import count_queued as count_queued
     from app.jobs.workers import count_workers as count_workers
     from app.jobs.workers import find_share as find_share
     from app.jobs.workers import find_training_bytes as find_training_bytes
     from app.jobs.workers import find_training_threads as find_training_threads
     from app.jobs.workers import forget_dead_workers as forget_dead_workers
     from app.jobs.workers import forget_worker as forget_worker
+    from app.jobs.workers import has_queued as has_queued
     from app.jobs.workers import heartbeat_worker as heartbeat_worker
     from app.jobs.workers import list_workers as list_workers
 
@@ -168,13 +168,13 @@ _NAMES = {
     "workers": (
         "ALONE",
         "Share",
-        "count_queued",
         "count_workers",
         "find_share",
         "find_training_bytes",
         "find_training_threads",
         "forget_dead_workers",
         "forget_worker",
+        "has_queued",
         "heartbeat_worker",
         "list_workers",
     ),

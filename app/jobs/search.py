@@ -24,7 +24,7 @@ from optuna.trial import TrialState
 
 from app.jobs.budget import is_budgeted
 from app.jobs.tune import read_space
-from app.settings import get_settings
+from app.settings import Settings, get_settings
 from app.storage import db
 from app.storage.enums import FINISHED, JobRole, JobStatus
 from app.storage.tables import Job
@@ -54,13 +54,19 @@ IS_ZERO = "{} is 0"
 def get_storage() -> optuna.storages.RDBStorage:
     """Optuna's own tables in our database; they are made when first needed."""
     settings = get_settings()
-    is_sqlite = settings.sqlalchemy_url.startswith("sqlite")
-    options = {"connect_args": {"timeout": 30}} if is_sqlite else {}
+    options = _engine_options(settings)
     try:
         return optuna.storages.RDBStorage(settings.sqlalchemy_url, options)
     except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.IntegrityError):
         # another process made the tables at the same moment
         return optuna.storages.RDBStorage(settings.sqlalchemy_url, options)
+
+
+def _engine_options(settings: Settings) -> dict[str, Any]:
+    if settings.sqlalchemy_url.startswith("sqlite"):
+        return {"connect_args": {"timeout": 30}}
+    arguments = {"prepare_threshold": None} if settings.database_pooler else {}
+    return {"pool_size": 1, "connect_args": arguments}
 
 
 def open_study(parent_id: str, is_regression: bool, seed: int) -> optuna.Study:

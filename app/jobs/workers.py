@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.errors import TooManyQueuedJobs
+from app.jobs.claims import waits
 from app.settings import Settings
 from app.storage import db, usage
 from app.storage.enums import HELD, JobKind, JobStatus
@@ -69,17 +70,9 @@ def find_training_threads(
     return max(1, min(n_cpus, int(seconds_per_epoch / _SECONDS_PER_THREAD)))
 
 
-def count_queued(session: Session, queue: str) -> int:
-    count = session.scalar(
-        sa.select(sa.func.count())
-        .select_from(Job)
-        .where(
-            Job.status == JobStatus.QUEUED,
-            Job.queue == queue,
-            Job.kind == JobKind.TRAIN,
-        )
-    )
-    return count or 0
+def has_queued(session: Session, queue: str) -> bool:
+    """Whether any job waits for a worker; however many do, that is one look."""
+    return bool(session.scalar(sa.select(sa.exists().where(*waits(queue)))))
 
 
 def check_room(

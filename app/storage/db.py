@@ -24,6 +24,10 @@ class Limits(NamedTuple):
     """What a process may ask of the database at a time, and how long it may take."""
 
     connections: int = 15
+    kept: int = 15
+    """Connections that stay open while nobody uses them."""
+    is_pooled: bool = False
+    """Whether a pooler gives connections out for a transaction."""
     pool_seconds: float = 5.0
     """How long to wait for a connection of ours that is free."""
     idle_seconds: float = 30.0
@@ -34,14 +38,21 @@ class Limits(NamedTuple):
     """How long a statement may take; 0: as long as it takes."""
 
     @property
-    def options(self) -> str:
-        """For Postgres, which counts in milliseconds."""
+    def timeouts(self) -> dict[str, int]:
+        """By their names in Postgres, which counts in milliseconds."""
         limits = {
             "idle_in_transaction_session_timeout": self.idle_seconds,
             "lock_timeout": self.lock_seconds,
             "statement_timeout": self.statement_seconds,
         }
-        return " ".join(f"-c {k}={int(v * 1000)}" for k, v in limits.items())
+        return {name: int(1000 * seconds) for name, seconds in limits.items()}
+
+    @property
+    def connect_args(self) -> dict[str, Any]:
+        """For Postgres. Through a pooler, what is set for a session meets others."""
+        if self.is_pooled:
+            return {"prepare_threshold": None}
+        return {"options": " ".join(f"-c {k}={v}" for k, v in self.timeouts.items())}
 
 
 _KEEPALIVE = {
@@ -64,20 +75,12 @@ def make_engine(url: str, limits: Limits | None = None) -> sa.Engine:
     """
     limits = limits or Limits()
     pool = {
-        "pool_size": limits.connections,
-        "max_overflow": 0,
+        "pool_size": min(limits.kept, limits.connections),
+        "max_overflow": max(0, limits.connections - limits.kept),
         "pool_timeout": limits.pool_seconds,
     }
     if not url.startswith("sqlite"):
-        options = {"connect_timeout": 5, "options": limits.options, **_KEEPALIVE}
-        return sa.create_engine(
-            url,
-            pool_pre_ping=True,
-            connect_args=options,
-            json_deserializer=orjson.loads,
-            hide_parameters=True,
-            **pool,
-        )
+        return _make_postgres(url, limits, pool)
     engine = sa.create_engine(
         url, connect_args={"timeout": 30}, hide_parameters=True, **pool
     )
@@ -104,18 +107,56 @@ def make_engine(url: str, limits: Limits | None = None) -> sa.Engine:
     return engine
 
 
+def _make_postgres(url: str, limits: Limits, pool: dict[str, Any]) -> sa.Engine:
+    engine = sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 5, **limits.connect_args, **_KEEPALIVE},
+        json_deserializer=orjson.loads,
+        hide_parameters=True,
+        **pool,
+    )
+    if limits.is_pooled:
+        timeouts = limits.timeouts.items()
+        settings = ", ".join(f"set_config('{k}', '{v}', true)" for k, v in timeouts)
+
+        @sa.event.listens_for(engine, "begin")
+        def limit_transaction(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(f"SELECT {settings}")
+
+    return engine
+
+
 @cache
 def get_engine() -> sa.Engine:
     settings = get_settings()
     if settings.is_embedded:
         folder = settings.data_dir.absolute()
         protect_files(folder, folder / "lometab.db")
+    return make_process_engine()
+
+
+def make_process_engine() -> sa.Engine:
+    """An engine with the limits of this process."""
+    settings = get_settings()
     return make_engine(settings.sqlalchemy_url, _limits(settings))
+
+
+def keep_one_connection() -> None:
+    """Have this process close connections after use, but for one: a worker seldom needs
+    two at a time, and there may be hundreds of workers."""
+    _most_kept[:] = [1]
+
+
+_most_kept: list[int] = []
+"""Connections that this process keeps open; empty: as many as it may have."""
 
 
 def _limits(settings: Settings) -> Limits:
     return Limits(
         connections=settings.database_connections,
+        kept=min([settings.database_connections, *_most_kept]),
+        is_pooled=settings.database_pooler,
         idle_seconds=max(1.0, settings.lease_seconds / 2),
         statement_seconds=settings.statement_seconds,
     )
@@ -141,7 +182,10 @@ def _make_predict_engine(url: sa.URL) -> sa.Engine:
     # One that each thread keeps, one to load a model, and those of the event loop.
     connections = 2 * (settings.predict_threads + settings.table_threads + 1)
     limits = _limits(settings)._replace(
-        connections=connections, lock_seconds=2.0, statement_seconds=5.0
+        connections=connections,
+        kept=connections,
+        lock_seconds=2.0,
+        statement_seconds=5.0,
     )
     return make_engine(url.render_as_string(hide_password=False), limits)
 

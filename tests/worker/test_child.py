@@ -1,5 +1,6 @@
 """The real child: a process, its pipes and its folder; what it runs is a script."""
 
+import dataclasses
 import errno
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from tests.support.fake_child import SPEC
 from worker import child as child_module
 from worker.child import ProcessChild
 from worker.faults import MachineFault
-from worker.messages import PhaseBegun, Resumed
+from worker.messages import PhaseBegun, Resumed, Spec
 
 pytestmark = pytest.mark.processes
 
@@ -37,7 +38,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
     real = subprocess.Popen
     made: list[ProcessChild] = []
 
-    def start(script: str) -> ProcessChild:
+    def start(script: str, spec: Spec = SPEC) -> ProcessChild:
         def popen(command: list[str], **options: Any) -> Any:
             assert command[1:4] == ["-P", "-m", "worker.train"]
             return real([sys.executable, "-c", script], **options)
@@ -45,7 +46,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(child_module.subprocess, "Popen", popen)
         child = ProcessChild(Settings())
         made.append(child)
-        child.start(SPEC)
+        child.start(spec)
         monkeypatch.undo()
         return child
 
@@ -131,3 +132,37 @@ def test_a_process_that_cannot_be_started_is_the_machines_fault(
         child.start(SPEC)
     assert child.end() == 0
     child.remove()
+
+
+TELL_DEVICE = """
+import os, sys
+seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+sys.stderr.write(f"[{seen}]\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_worker", "device", "of_child"),
+    [
+        ("0", "cuda", "[0]"),
+        ("3", "cuda", "[3]"),
+        ("GPU-5e12", "cuda", "[GPU-5e12]"),
+        ("3", "cpu", "[]"),
+        (None, "cuda", "[all]"),
+        (None, "cpu", "[]"),
+    ],
+)
+def test_a_job_sees_the_device_of_its_worker_alone(
+    launch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    of_worker: str | None,
+    device: Any,
+    of_child: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if of_worker is not None:
+            patch.setenv("CUDA_VISIBLE_DEVICES", of_worker)
+        child = launch(TELL_DEVICE, dataclasses.replace(SPEC, device=device))
+    assert child.wait()
+    assert child.read_last_line() == of_child

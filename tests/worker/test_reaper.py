@@ -1,5 +1,6 @@
 """The reaper: what was lost or missed is seen to by whichever worker comes next."""
 
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ import sqlalchemy as sa
 from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy.exc import OperationalError
 
+from app import jobs
 from app.jobs import queue, states
 from app.settings import Settings
 from app.storage import blobs, db
@@ -159,3 +161,34 @@ def test_the_old_name_of_its_setting_is_still_read(
     settings = Settings()
     assert settings.reaper_seconds == 3.5
     assert settings.environment()["LOMETAB_REAPER_SECONDS"] == "3.5"
+
+
+def test_a_worker_that_has_a_job_does_not_notify(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for the next one itself; messages that nobody takes would pile up."""
+    add_job()
+    busy = threading.Event()
+    monkeypatch.setattr(reaper, "busy", busy)
+    busy.set()
+    reaper.run(Settings())
+    assert broker.sent == []
+    busy.clear()
+    reaper.run(Settings())
+    assert broker.sent == [(None, "cpu")]
+
+
+@pytest.mark.parametrize(("lot", "status"), [(0.3, "queued"), (0.4, "running")])
+def test_of_many_workers_some_see_to_what_is_common(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, lot: float, status: str
+) -> None:
+    add_job()
+    job = take(lease_expires_at=long_ago())
+    with db.transaction() as session:
+        for i in range(29):
+            jobs.heartbeat_worker(
+                session, worker_id=f"w-{i}", queue="cpu", workspace_id="default"
+            )
+    monkeypatch.setattr(reaper.random, "random", lambda: lot)
+    reaper.run(Settings())
+    assert read(job).status == status
