@@ -121,19 +121,11 @@ def list_expected(estimator: Any) -> dict[str, str]:
     }
 
 
-# Older versions of scikit-learn have no such choice.
-_NOT_STRICT: dict[str, Any] = {
-    name: False
-    for name in signature(parametrize_with_checks).parameters
-    if name == "xfail_strict"
-}
-
-
 @pytest.mark.filterwarnings("ignore:classes with only one row")
 @parametrize_with_checks(
     [classifier(), regressor()],
     expected_failed_checks=list_expected,
-    **_NOT_STRICT,
+    xfail_strict=False,
 )
 def test_scikit_learn_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
