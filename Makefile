@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test quick packages images chaos soak fuzz lock lint format typecheck client docs follow notebooks onnx-node clean
+.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow notebooks onnx-node clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -39,6 +39,20 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
 	$(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing'
 	$(BIN)/pytest -m timing
+	TEST_BLOB_STORE=s3 $(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing' \
+		-k 'not production' tests/app/test_datasets.py tests/app/test_predictions.py \
+		tests/app/test_retention.py tests/app/test_backup.py tests/test_predictions.py
+
+# What has to do with stored files; the rest of tests/ knows no service.
+SERVICE_TESTS := tests/app tests/worker tests/test_chaos.py tests/test_client.py \
+	tests/test_contract.py tests/test_cuts.py tests/test_durability.py \
+	tests/test_end_to_end.py tests/test_front.py tests/test_migrating_jobs.py \
+	tests/test_open_default.py tests/test_page.py tests/test_page_jobs.py tests/test_peers.py \
+	tests/test_predictions.py tests/test_shared_limits.py tests/test_shutdown.py \
+	tests/test_sweeps.py tests/test_uncertainty.py
+
+test-store: $(INSTALLED) ## Run the service's tests with files in an S3 server, not the database
+	TEST_BLOB_STORE=s3 $(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing' $(SERVICE_TESTS)
 
 quick: $(INSTALLED) ## Run what needs no other process, in about two minutes
 	$(PYTEST) --numprocesses=auto --dist=worksteal \

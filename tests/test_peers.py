@@ -16,6 +16,7 @@ TABLE = make_csv(200)
 
 
 @pytest.mark.slow
+@pytest.mark.both_databases
 def test_other_peoples_clients_get_what_predict_answers(
     stack: Stack, start_service: Callable[[], Service]
 ) -> None:
@@ -41,19 +42,26 @@ def test_other_peoples_clients_get_what_predict_answers(
     }
     address = service.address.removeprefix("http://")
     for is_binary in (True, False):
-        ask_as_triton(address, frame, expected["kind"], is_binary)
-    ask_as_mlflow(address, frame, expected["amount"])
+        ask_as_triton(address, stack.key, frame, expected["kind"], is_binary)
+    if stack.key is None:  # MLflow's client has no way to send one
+        ask_as_mlflow(address, frame, expected["amount"])
 
 
 def ask_as_triton(
-    address: str, frame: pd.DataFrame, expected: list[dict[str, Any]], is_binary: bool
+    address: str,
+    key: str | None,
+    frame: pd.DataFrame,
+    expected: list[dict[str, Any]],
+    is_binary: bool,
 ) -> None:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     triton = pytest.importorskip("tritonclient.http")
     peer = triton.InferenceServerClient(address)
     assert peer.is_server_live() and peer.is_server_ready()
-    assert peer.is_model_ready("kind") and peer.is_model_ready("kind", "1")
-    assert peer.get_server_metadata()["name"] == "lometab"
-    metadata = peer.get_model_metadata("kind")
+    for version in ("", "1"):
+        assert peer.is_model_ready("kind", version, headers=headers)
+    assert peer.get_server_metadata(headers=headers)["name"] == "lometab"
+    metadata = peer.get_model_metadata("kind", headers=headers)
     assert [each["name"] for each in metadata["inputs"]] == [*frame]
     inputs = []
     for name, column in frame.items():
@@ -64,7 +72,7 @@ def ask_as_triton(
         inputs.append(tensor.set_data_from_numpy(array, binary_data=is_binary))
     fields = ("mean", "members", "label", "entropy")
     wanted = [triton.InferRequestedOutput(n, binary_data=is_binary) for n in fields]
-    answer = peer.infer("kind", inputs, outputs=wanted)
+    answer = peer.infer("kind", inputs, outputs=wanted, headers=headers)
     n_classes = len(expected[0]["mean"])
     assert answer.as_numpy("members").shape == (len(frame), 4, n_classes)
     means = answer.as_numpy("mean")
@@ -80,7 +88,7 @@ def ask_as_triton(
         row["label"] for row, ok in zip(expected, is_whole, strict=True) if ok
     ]
     with pytest.raises(triton.InferenceServerException, match="no model"):
-        peer.infer("nothing", inputs)
+        peer.infer("nothing", inputs, headers=headers)
     peer.close()
 
 

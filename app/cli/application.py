@@ -1,6 +1,7 @@
 """All commands, put together; and how each of them ends."""
 
 import sys
+from inspect import getdoc
 from typing import Annotated
 
 import typer
@@ -70,6 +71,21 @@ for name, group in (
     ("blobs", blobs.group),
 ):
     cli.add_typer(group, name=name)
+
+
+def _flow(app: typer.Typer) -> None:
+    """Paragraphs of help fill the terminal, whatever the lines of the code are."""
+    for command in app.registered_commands:
+        paragraphs = getdoc(command.callback) or ""
+        command.help = "\n\n".join(
+            " ".join(each.split()) for each in paragraphs.split("\n\n")
+        )
+    for each in app.registered_groups:
+        if each.typer_instance is not None:
+            _flow(each.typer_instance)
+
+
+_flow(cli)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from app.cli.connection import DataDir, Key, Url, open_client
 from app.cli.output import (
     AsJson,
     print_done,
-    print_facts,
     print_json,
     print_rows,
     refuse_options,
@@ -70,8 +69,7 @@ def upload(
     if as_json:
         print_json(found.info)
         return
-    print_facts({"dataset": found.id})
-    print_profile(found.info)
+    print_profile(found.info, id_=found.id)
 
 
 @group.command()
@@ -90,7 +88,7 @@ def show(
     if as_json:
         print_json(found.info)
     else:
-        print_profile(found.info)
+        print_profile(found.info, id_=found.id)
 
 
 @group.command()

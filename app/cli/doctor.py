@@ -57,7 +57,7 @@ def doctor(
         print_json([line._asdict() for line in lines])
     else:
         for line in lines:
-            print_lines(_escape(str(line)))
+            print_lines(str(line))
         n_faults = sum(line.state == "FAULT" for line in lines)
         print_lines(f"{n_faults} checks found faults" if n_faults else "all is well")
     raise typer.Exit(1 if _has_fault(lines) else 0)
@@ -65,12 +65,6 @@ def doctor(
 
 def _has_fault(lines: list[Line]) -> bool:
     return any(line.state == "FAULT" for line in lines)
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 # ----------------------------------------------------------------------------

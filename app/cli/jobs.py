@@ -218,6 +218,7 @@ def _show(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(info)
         return
+    download = f"lometab jobs download {info['id']}"
     print_facts(
         {
             "job": info["id"],
@@ -230,10 +231,9 @@ def _show(job: Job, as_json: bool) -> None:
             "tags": info["tags"],
             "attempt": info["attempt"],
             "created": info["created_at"],
+            **({"result": download} if info.get("result") else {}),
         }
     )
-    if info.get("result"):
-        print_facts({"result": f"lometab jobs download {info['id']}"})
     if info.get("notice"):
         print_lines(info["notice"])
     if info.get("error"):

@@ -104,15 +104,16 @@ def list_keys(as_json: AsJson = False) -> None:
         "state": "state",
         "last used": "last_used_at",
     }
+    spare = ("workspace", "ends in", "last used")
     shown = [{**each, "state": _describe_state(each)} for each in found]
-    print_rows(shown, columns, "no key yet: lometab keys create NAME")
+    print_rows(shown, columns, "no key yet: lometab keys create NAME", spare=spare)
 
 
 def _describe_state(key: dict[str, Any]) -> str:
     if key["revoked_at"] is not None:
         return f"revoked {key['revoked_at']:%Y-%m-%d}"
     if key["expires_at"] is not None and key["is_active"]:
-        return f"active until {key['expires_at']:%Y-%m-%d %H:%M}"
+        return f"until {key['expires_at']:%Y-%m-%d}"
     return "active" if key["is_active"] else "expired"
 
 

@@ -102,7 +102,7 @@ def _explain_database(error: BaseException) -> Mistake | None:
     where = url.render_as_string(hide_password=True)
     cause = str(getattr(error, "orig", error)).strip().splitlines()
     return Mistake(
-        f"the database {where} cannot be reached: {cause[-1] if cause else error}; is "
+        f"the database {where} cannot be reached: {cause[0] if cause else error}; is "
         "it running, and does LOMETAB_DATABASE_URL or --data-dir name it?",
         AWAY,
     )

@@ -91,7 +91,9 @@ def promote(
 def alias(
     reference: Reference,
     alias: Annotated[str, typer.Argument(metavar="ALIAS")],
-    remove: Annotated[bool, typer.Option(help="Take it away instead.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Take it away instead.")
+    ] = False,
     url: Url = None,
     key: Key = None,
     data_dir: DataDir = None,

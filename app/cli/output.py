@@ -15,6 +15,10 @@ AsJson = Annotated[
 ]
 
 
+MAX_NAME = 32
+"""Names up to so long are not folded."""
+
+
 def refuse_options(context: typer.Context) -> None:
     """Options of a list, given before a command of the same group, would be lost."""
     for parameter in context.command.params:
@@ -61,7 +65,7 @@ def print_done(value: Mapping[str, Any], text: str, *, as_json: bool) -> None:
 def print_lines(*lines: str) -> None:
     console = get_console()
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print(_escape(line), soft_wrap=True)
 
 
 def print_rows(
@@ -97,13 +101,18 @@ def _make_table(
 ) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head, field in columns.items():
-        is_id = field == "id" or field.endswith("_id")
-        table.add_column(head, overflow="fold", no_wrap=is_id)
+        is_whole = field == "id" or field.endswith("_id") or _is_short(rows, field)
+        table.add_column(head, overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(
             *(_escape(_to_cell(row, field, for_people)) for field in columns.values())
         )
     return table
+
+
+def _is_short(rows: Sequence[Mapping[str, Any]], field: str) -> bool:
+    """Whether it is a name, and none too long to stand in one line."""
+    return field == "name" and max(len(str(row[field])) for row in rows) <= MAX_NAME
 
 
 def _measure(console: Console, table: Table) -> int:
@@ -173,9 +182,13 @@ def to_text(value: Any) -> str:
 
 
 def _escape(text: str) -> str:
+    """As it is shown: no markup, and nothing of a file that steers a terminal."""
     from rich.markup import escape
 
-    return escape(text)
+    plain = (
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    return escape("".join(plain))
 
 
 # ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lometab.answers import flatten
 from lometab.client import Client, Job
 from lometab.client.show import open_bar
 from lometab.client.wire import find_output
-from lometab.errors import DataError
+from lometab.errors import DataError, ModelFileError
 
 CHUNK_ROWS = 5000
 LARGE_BYTES = 64 * 2**20
@@ -52,20 +52,30 @@ def predict(
         ),
     ] = None,
     skip: Annotated[
-        bool, typer.Option(help="By a job: rows that cannot be read have no answer.")
+        bool,
+        typer.Option(
+            "--skip", help="By a job: rows that cannot be read have no answer."
+        ),
     ] = False,
     detach: Annotated[
-        bool, typer.Option(help="By a job: only create it, and do not wait.")
+        bool,
+        typer.Option("--detach", help="By a job: only create it, and do not wait."),
     ] = False,
-    members: Annotated[bool, typer.Option(help="Also what each member says.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Also what each member says.")
+    ] = False,
     coverage: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of intervals and sets.")
     ] = 0.9,
     calibrated: Annotated[
-        bool, typer.Option(help="Probabilities at the fitted temperature.")
+        bool,
+        typer.Option("--calibrated", help="Probabilities at the fitted temperature."),
     ] = False,
     fill: Annotated[
-        bool, typer.Option(help="Columns that the file has not are missing values.")
+        bool,
+        typer.Option(
+            "--fill", help="Columns that the file has not are missing values."
+        ),
     ] = False,
     url: Url = None,
     key: Key = None,
@@ -191,7 +201,10 @@ def _answer_by_file(
     from lometab.predictor import Predictor
     from lometab.table import ParquetTable, read_file
 
-    predictor = Predictor(model)
+    try:
+        predictor = Predictor(model)
+    except ModelFileError as error:
+        raise DataError(f"{model}: {error}") from error
     with tempfile.TemporaryDirectory(prefix="lometab-") as folder:
         path = Path(folder) / "table.parquet"
         read_file(file, path)

@@ -44,7 +44,7 @@ def profile(
         print_profile(found)
 
 
-def print_profile(found: Mapping[str, Any]) -> None:
+def print_profile(found: Mapping[str, Any], *, id_: str | None = None) -> None:
     """For people: how it was read, the columns, and what to think of."""
     reading = found["reading"]
     guesses = {
@@ -54,6 +54,7 @@ def print_profile(found: Mapping[str, Any]) -> None:
     }
     print_facts(
         {
+            **({} if id_ is None else {"dataset": id_}),
             "rows": found["n_rows"],
             "columns": found["n_columns"],
             "format": reading["format"],

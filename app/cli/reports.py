@@ -76,7 +76,9 @@ def compare(
 
 def open_page(
     url: Url = None,
-    show: Annotated[bool, typer.Option(help="Print the address alone.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the address alone.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Open the service's page in a browser."""
@@ -186,6 +188,7 @@ def _print_comparison(job: Job) -> None:
         print_rows(
             compared["cells"],
             {
+                "cell": "cell",
                 "settings": "settings",
                 "test": "test.score.mean",
                 "deviation": "test.score.std",

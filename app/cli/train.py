@@ -57,7 +57,10 @@ Name = Annotated[
 ]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="Again for each.")]
 Detach = Annotated[
-    bool, typer.Option(help="Only create the job on the service, and do not wait.")
+    bool,
+    typer.Option(
+        "--detach", help="Only create the job on the service, and do not wait."
+    ),
 ]
 N_Workers = Annotated[
     int, typer.Option("--workers", min=1, help="Runs at a time, without a service.")

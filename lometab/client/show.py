@@ -56,6 +56,8 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+NARROW = 95
+"""A terminal of fewer columns has no room for the time that went by."""
 _WORDS = (
     *("running", "lost", "released", "stopping", "cancelling", "repeating"),
     *("refitting", "succeeded", "failed", "cancelled"),
@@ -149,18 +151,21 @@ def open_bar(
         yield NoBar()
         return
     with naming_extras():
+        from rich import get_console
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
+    console = Console(stderr=True) if stderr else get_console()
+    columns = [
         TextColumn("{task.description:>10}"),
         BarColumn(),
         TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[score]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[eta]}"),
-    )
-    console = Console(stderr=True) if stderr else None
+    ]
+    if console.width < NARROW:
+        del columns[4]
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("queued", total=None, count="", score="", eta="")
         n_runs = (job.get("progress") or {}).get("n_runs")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.application import cli
 from app.cli.mistakes import AWAY, FAILED, NOT_FOUND, USAGE, explain
-from app.cli.output import draw_reliability, print_rows
+from app.cli.output import complain, draw_reliability, print_rows
 from lometab.client import Client, Retries
 from lometab.config import PRESETS
 from tests.support.bridge import Bridge
@@ -325,6 +325,12 @@ def test_a_preset_is_one_of_the_library(run: Run, rows_csv: Path) -> None:
     assert done.exit_code == USAGE
     for name in PRESETS:
         assert name in done.stderr
+
+
+def test_a_file_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("line 1: \x1b[2J\x07 [bold]x")
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown and "\x07" not in shown and "[bold]x" in shown
 
 
 def test_ids_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,15 +130,15 @@ def list_lowest() -> list[str]:
 
 
 def try_lowest(folder: Path) -> None:
-    """The quick tests with the lowest versions; test tools are as they are now."""
+    """The quick tests with the lowest versions; what `dev` brings is as it is now."""
     pins = folder / "lowest.txt"
     folder.mkdir()
     pins.write_text("\n".join([*list_lowest(), "torch==2.13.0"]))
-    python = install(folder / "venv", f"{ROOT}[train,serve]", "--constraint", str(pins))
-    tools = ["pytest", "pytest-xdist", "hypothesis", "pandas", "polars", "httpx2"]
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *tools], check=True)
+    what = f"{ROOT}[train,serve,dev]"
+    python = install(folder / "venv", what, "--constraint", str(pins))
     marked = "not processes and not slow and not timing"
-    subprocess.run([python, "-m", "pytest", "-q", "-m", marked], cwd=ROOT, check=True)
+    tests = [python, "-m", "pytest", "-q", "-m", marked, "--numprocesses=auto"]
+    subprocess.run(tests, cwd=ROOT, check=True)
 
 
 def main() -> None:
