@@ -245,9 +245,9 @@ class Connection:
 
     def ask(self) -> bytes:
         self.socket.sendall(self.request)
-        buffer = self.socket.recv(65536)
+        buffer = self._receive()
         while b"\r\n\r\n" not in buffer:
-            buffer += self.socket.recv(65536)
+            buffer += self._receive()
         head, _, body = buffer.partition(b"\r\n\r\n")
         self.head = head
         lower = head.lower()
@@ -256,11 +256,17 @@ class Connection:
         if b"content-length:" in lower:
             length = int(lower.split(b"content-length:")[1].split(b"\r\n")[0])
             while len(body) < length:
-                body += self.socket.recv(65536)
+                body += self._receive()
         else:
             while not body.endswith(b"0\r\n\r\n"):
-                body += self.socket.recv(65536)
+                body += self._receive()
         return body
+
+    def _receive(self) -> bytes:
+        received = self.socket.recv(65536)
+        if not received:
+            raise RuntimeError("the server closed the connection")
+        return received
 
 
 def seconds_of(function: Callable[[], object]) -> float:

@@ -102,22 +102,18 @@ def ask_in_turn(
     turns: int,
 ) -> dict[str, list[float]]:
     content, kind = body
-    connections = {
-        name: Connection(
-            server.port,
-            make_request(stage.path(model), content, key=stage.key, content_type=kind),
-        )
-        for name, (server, model) in ways.items()
-    }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(turns + 1):
-        for name, connection in connections.items():
-            before = cpu_seconds(ways[name][0])
+        for name, (server, model) in ways.items():
+            path = stage.path(model)
+            request = make_request(path, content, key=stage.key, content_type=kind)
+            connection = Connection(server.port, request)  # idle ones are closed
+            before = cpu_seconds(server)
             for _ in range(CALLS[what]):
                 connection.ask()
             if turn:  # the first one warms up
-                spent = cpu_seconds(ways[name][0]) - before
-                times[name].append(spent / CALLS[what])
+                times[name].append((cpu_seconds(server) - before) / CALLS[what])
+            connection.socket.close()
     return times
 
 
