@@ -84,7 +84,7 @@ MISTAKES = [
     ("head -c 5000 /dev/urandom > odd.csv; lometab profile odd.csv", 2),
     ("lometab predict wine@1 odd.csv", 2),
     (f"lometab predict wine@1 {WINE} -o answers.xlsx", 2),
-    ("lometab predict odd.csv odd.csv", 1),
+    ("lometab predict odd.csv odd.csv", 2),
     ("lometab jobs --url http://127.0.0.1:9 show job_0", 2),
     ("lometab webhooks create http://127.0.0.1/hook", 2),
     ("lometab webhooks show wh_0", 5),
