@@ -37,6 +37,7 @@ NOT_LIMITS = {
     "cors_origins",
     "invocations_model",
     "root_path",
+    "database_pooler",
     *("data_dir", "database_url", "broker_url", "host", "port", "require_keys"),
     *("predict_threads", "table_threads", "ort_providers", "ort_threads"),
     *("worker_queue", "training_threads", "exit_with_parent", "model_cache_bytes"),

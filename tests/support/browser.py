@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -50,11 +51,15 @@ def open_browser(
     """
     rules = [f"MAP {name} {address}" for name, address in (hosts or {}).items()]
     rules += ["MAP * ~NOTFOUND", "EXCLUDE localhost", "EXCLUDE 127.0.0.1"]
-    with sync_playwright() as playwright:
+    # The path of its socket may have 107 characters.
+    with (
+        TemporaryDirectory(prefix="browser-") as short,
+        sync_playwright() as playwright,
+    ):
         browser = playwright.chromium.launch(
             executable_path=find_chromium(),
             args=[*FLAGS, f"--host-resolver-rules={', '.join(rules)}"],
-            env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
+            env={**os.environ, "HOME": str(folder), "TMPDIR": short},
         )
         try:
             yield browser
