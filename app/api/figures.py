@@ -127,7 +127,7 @@ def read_figure(
     theme: Annotated[Theme, Query(description="Colours of the page.")] = "light",
     scale: Annotated[
         float,
-        Query(gt=0, le=MAX_SCALE, description="Pixels for each unit of a PNG."),
+        Query(ge=0.1, le=MAX_SCALE, description="Pixels for each unit of a PNG."),
     ] = 2.0,
     accept: Annotated[str, Header()] = "*/*",
     if_none_match: IfNoneMatch = None,

@@ -345,7 +345,7 @@ def read_effects(
         str,
         Query(
             min_length=1,
-            max_length=10_000,
+            max_length=2000,  # within the limit on addresses, in any script
             description="Names of columns, a comma between two; one with a comma in "
             "its name is a JSON list of it. At most 10.",
             examples=["alcohol,pH"],

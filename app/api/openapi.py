@@ -448,9 +448,9 @@ _REQUEST_ID = {
     "required": True,
 }
 _RETRY_AFTER = {
-    "description": "Seconds after which the request can be sent again.",
+    "description": "Seconds after which the request can be sent again. It is not there "
+    "where waiting does not help: a quota of models or webhooks is reached.",
     "schema": {"type": "integer", "minimum": 1},
-    "required": True,
 }
 HEADERS: dict[str, dict[str, Any]] = {
     "create_dataset": {"Location": _LOCATION},

@@ -78,7 +78,14 @@ def test_names_that_are_none(client: TestClient) -> None:
     for name in ("training.pdf", "__class__", "a%00", "A", "%3Csvg", "x" * 99, "a.b.c"):
         check_problem(client.get(f"{address}/{name}"), 422)
     check_problem(client.get(f"{address}/..%2Freport"), 404)
-    for query in ("scale=0", "scale=9", "scale=nan", "theme=blue", "format=gif"):
+    for query in (
+        "scale=0",
+        "scale=1e-5",
+        "scale=9",
+        "scale=nan",
+        "theme=blue",
+        "format=gif",
+    ):
         check_problem(client.get(f"{address}/training?{query}"), 422)
 
 
