@@ -322,7 +322,8 @@ class ArrowRows:
                 yield {}, min(size, self.n_rows - start)
             return
         with _refusing(self.what):
-            yield from _slices(self._file.batches(numbers, size), names, size)
+            batches = self._file.batches(numbers, size)
+            yield from _slices(batches, names, size) if names else _count(batches, size)
 
 
 class ParquetRows(ArrowRows):
@@ -395,11 +396,21 @@ def _slices(
         yield _chunk(pa.Table.from_batches(held), names)
 
 
+def _count(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[Chunk]:
+    """Chunks of rows without columns, of which Arrow's tables lose count."""
+    n_held = 0
+    for batch in batches:
+        n_held += batch.num_rows
+        while n_held >= size:
+            yield {}, size
+            n_held -= size
+    if n_held:
+        yield {}, n_held
+
+
 def _chunk(table: pa.Table, names: list[str]) -> Chunk:
     """A dictionary stays one, within what its texts would take if written out."""
     n_rows = table.num_rows
-    if not names:
-        return {}, n_rows
     found: dict[str, Any] = {}
     n_bytes = 0
     max_bytes = _LIMITS.max_batch // 4

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import io
 import json
 from collections.abc import Iterator
 from time import perf_counter
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
@@ -17,7 +19,7 @@ from app.serving import get_predict, get_predictors
 from app.serving.batches import Answer, SmallRequest, answer_together
 from app.serving.models import find_served
 from app.serving.requests import PredictRequest
-from app.serving.rows import Records
+from app.serving.rows import Records, open_rows
 from app.serving.tables import answer_table
 from app.settings import get_settings
 from lometab.predictor import Predictor
@@ -263,3 +265,18 @@ def test_parsed_rows_are_not_kept_while_a_table_is_sent(
             assert [each["mean"] for each in found] == pytest.approx(mean, rel=1e-5)
         else:
             assert content.count(b"\n") == len(rows) + 1
+
+
+@pytest.mark.parametrize("size", [50, 1000])
+def test_rows_of_a_stream_without_known_columns_are_counted(size: int) -> None:
+    schema = pa.schema({"unknown": pa.float64()})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for n_rows in (1, 2049):
+            writer.write_batch(
+                pa.record_batch([pa.nulls(n_rows, pa.float64())], schema)
+            )
+    rows = open_rows(sink.getvalue(), "arrow", ())
+    counts = [n for _, n in rows.chunks(["known"], size)]
+    assert sum(counts) == 2050
+    assert max(counts) == size
