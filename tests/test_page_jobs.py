@@ -196,7 +196,9 @@ def test_a_search_by_the_clock_ends_in_time(
         watched.check()
         page.get_by_role("button", name="Search until then").click()
         expect(page.locator(".badge").first).to_have_text("Succeeded")
-        expect(page.get_by_text(re.compile(r"Trial \d+ is the best"))).to_be_visible()
+        expect(
+            page.get_by_text(re.compile(r"Trial \d+ is the best with"))
+        ).to_be_visible()
         expect(page.get_by_role("link", name="Ask the model")).to_be_visible()
         watched.check()
         job = service.client.get(f"/jobs/{page.url.rpartition('/')[2]}").json()
