@@ -15,7 +15,7 @@ import io
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,10 @@ from lometab.export import to_onnx
 MODEL = "mixed"
 N_ROWS = 5000
 MAX_COST = 1.03  # of monitoring
-CALLS = {"one row": 200, "table": 4}
+CALLS = {"one row": 600, "table": 6}
 N_WINDOWS = 1000
 WINDOWS = (50, 200, 1000)
+N_STREAM = 20_000
 SHIFTS = (0.25, 0.5, 1.0)
 """In standard deviations of a column."""
 
@@ -74,7 +75,7 @@ def make_bodies() -> dict[str, tuple[bytes, str]]:
 
 
 def measure_costs(turns: int) -> dict[str, Any]:
-    """Processor seconds of a request, the median of turns."""
+    """Processor seconds of a request: the mean, as the clock ticks by hundredths."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         stage = Stage(Path(folder))
         counted = stack.enter_context(stage.serve())
@@ -87,7 +88,7 @@ def measure_costs(turns: int) -> dict[str, Any]:
         }
         return {
             what: {
-                name: median(times)
+                name: mean(times)
                 for name, times in ask_in_turn(stage, ways, what, body, turns).items()
             }
             for what, body in make_bodies().items()
@@ -165,7 +166,7 @@ def find_alarm(
     reference: dict[str, Any], rng: np.random.Generator, shift: float
 ) -> int:
     """How many shifted rows it takes, looked at after every 25."""
-    x = draw(20_000, rng, shift)
+    x = draw(N_STREAM, rng, shift)
     found = (n for n in range(25, len(x), 25) if is_alarm(reference, x[:n]))
     return next(found, len(x))
 
@@ -193,8 +194,8 @@ def section(costs: dict[str, Any], alarms: dict[str, Any]) -> str:
     told = alarms["rows until told"]
     return (
         "## Novelty and monitoring\n\n"
-        "`make bench-watching`. Processor time of the servers for one request, median "
-        "of turns in one run; 16 columns, of which 8 are texts.\n\n"
+        "`make bench-watching`. Processor time of the servers for one request, the "
+        "mean of turns in one run; 16 columns, of which 8 are texts.\n\n"
         + table(header, rows)
         + "\nAlarms on synthetic rows of four columns, 4000 rows of training:\n\n"
         + table(
@@ -204,9 +205,13 @@ def section(costs: dict[str, Any], alarms: dict[str, Any]) -> str:
         + "\n"
         + table(
             ["one column moves by so many deviations", *told],
-            [["rows until the alarm (median of 50)", *told.values()]],
+            [["rows until the alarm (median of 50)", *map(_show_rows, told.values())]],
         )
     )
+
+
+def _show_rows(n_rows: float) -> str:
+    return f"{n_rows:.0f}" if n_rows < N_STREAM else f"none in {N_STREAM}"
 
 
 def main() -> None:
