@@ -31,9 +31,8 @@ from record import ROOT, Runs, table, write_section
 from tables import DATA, KINDS, load
 
 from app.access import SCOPES, create_key
-from app.jobs.search import read
 from app.storage.db import make_engine, migrate
-from lometab.space import PAPER_SPACE, contains
+from lometab.space import PAPER_SPACE, contains, read_distribution
 from lometab.table import Table
 from tests.support.servers import Postgres, Redis, wait_until
 
@@ -306,7 +305,7 @@ def run_tune(field: Field) -> dict[str, Any]:
         "states": {state: count for state, count in states},
         "best_settings": tune["best_settings"],
         "is_in_space": all(
-            contains(read(tune["space"][name]), value)
+            contains(read_distribution(tune["space"][name]), value)
             and contains(PAPER_SPACE[name], value)
             for name, value in tune["best_settings"].items()
         ),
@@ -522,8 +521,9 @@ def describe_tune(result: dict[str, Any]) -> str:
         f"winner ({best}) is {'' if result['is_in_space'] else 'NOT '}in the space; "
         f"the means of the finalists on validation are {finalists}. "
         f"Shares of importance: {weights}. Mean test accuracy of the refits against "
-        f"the default preset's less one deviation over {N_DEFAULTS} seeds, in the same "
-        f"run ({bar:.4f}): {verdict(mean(scores['tuned']) >= bar)}. With the first "
+        f"those of the default preset of that day, less one deviation over "
+        f"{N_DEFAULTS} seeds, in the same run ({bar:.4f}): "
+        f"{verdict(mean(scores['tuned']) >= bar)}. With the first "
         f"{N_REFITS} of these seeds alone it is {mean(few) - stdev(few):.4f}: "
         f"{verdict(mean(scores['tuned']) >= mean(few) - stdev(few))}. That was the "
         "measure at first; the others were added when it had been missed.\n\n"

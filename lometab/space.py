@@ -173,6 +173,11 @@ def is_whole(name: str) -> bool:
     return type(getattr(_DEFAULTS, name)) is int
 
 
+def read_distribution(state: Mapping[str, Any]) -> Distribution:
+    """A distribution as it is stored and told."""
+    return Choice(**state) if "values" in state else Range(**state)
+
+
 def contains(given: Distribution, value: Any) -> bool:
     """Whether a distribution can give the value."""
     if isinstance(given, Choice):

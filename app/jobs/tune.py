@@ -3,7 +3,7 @@
 What to try next is asked of Optuna, in `app.jobs.search`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -19,7 +19,7 @@ from app.jobs.weights import rank
 from app.storage.enums import EventType, JobPhase, JobRole, JobStatus
 from app.storage.tables import Job
 from lometab.evaluation import Outcome
-from lometab.space import Choice, Distribution, Range
+from lometab.space import Distribution, read_distribution
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,8 @@ class Finalist:
 def read_space(parent: Job) -> dict[str, Distribution]:
     """What a search draws from, as it was when the search was created."""
     space: dict[str, Any] = parent.config["tune"]["space"]
-    return {name: _read(each) for name, each in space.items() if each is not None}
-
-
-def _read(state: Mapping[str, Any]) -> Distribution:
-    return Choice(**state) if "values" in state else Range(**state)
+    told = {name: each for name, each in space.items() if each is not None}
+    return {name: read_distribution(each) for name, each in told.items()}
 
 
 def read_children(session: Session, parent: Job) -> Sequence[Job]:
