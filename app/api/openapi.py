@@ -315,6 +315,10 @@ EXAMPLES: dict[str, Any] = {
         "hyperparameters": asdict(TrainConfig()),
         "n_runs": 1,
         "estimate": _JOB["estimate"],
+        "spaces": {
+            "paper": {"rank": {"values": [1, 2, 4, 8, 16]}},
+            "near": {"lr": {"values": [0.001, 0.002]}},
+        },
         "warnings": [],
     },
     "read_limits": {

@@ -41,8 +41,8 @@ export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
   if (status === "queued") return waitingWords(job);
-  if (kind === "predict") return rowWords(progress);
-  if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
+  if (kind === "predict") return `${rowWords(progress)}${restWords(job)}`;
+  if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs${restWords(job)}`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;
   if (!progress.epoch) return "Training begins …";
@@ -53,6 +53,13 @@ export function progressWords(job) {
 /** @param {any} progress of a prediction */
 function rowWords({ rows_done: done, n_rows: n, n_faults: nFaults }) {
   return `${num(done - (nFaults ?? 0))} of ${num(n)} rows answered${nFaults ? `, ${num(nFaults)} could not be read` : ""}`;
+}
+
+/** How long the rest takes at the pace of its parts so far. @param {any} job */
+function restWords({ status, phase, progress: { eta_seconds: eta } }) {
+  if (status !== "running") return "";
+  if (phase === "assembling") return "; the answers are put together …";
+  return eta ? `, about ${duration(eta)} to go` : "";
 }
 
 /** Why it waits, and until when. @param {any} job with what `GET /queue` says of it */

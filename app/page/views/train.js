@@ -7,8 +7,9 @@ import { address, get, put } from "../http.js";
 import { checkBox, field, problemBox, section, select, snippet, tabs } from "../parts.js";
 import { choices, parse, readSchemas, settings as readSettings } from "../schema.js";
 import { draft, go, keepDraft, to } from "../state.js";
-import { gridOf, makeKnobs, sweepFields, tuneFields } from "./knobs.js";
+import { makeKnobs } from "./knobs.js";
 import { planner } from "./plan.js";
+import { gridOf, sweepFields, tuneFields } from "./settings.js";
 
 const TIMED = "time";
 const MINUTES = 10; // of a search by the clock, until somebody says otherwise
@@ -50,6 +51,7 @@ function form(dataset, schemas, query) {
   const sweep = { axes: [{ name: "rank", text: "1, 4, 16" }, { name: "sigma_init", text: "0.1, 0.5, 1, 2" }], seeds: 1 };
   const tune = { n_trials: 20, seeds: 3, finalists: 3 };
 
+  const search = tuneFields(tune, settings, () => changed());
   const build = () => {
     /** @type {Record<string, any>} */
     const body = { ...config };
@@ -60,7 +62,8 @@ function form(dataset, schemas, query) {
     if (isByClock) return body;
     if (kind !== "train") body.kind = kind;
     if (kind === "sweep") body.sweep = { grid: gridOf(sweep.axes, settings), seeds: sweep.seeds };
-    if (kind === "tune") body.tune = { ...tune };
+    const space = search.space();
+    if (kind === "tune") body.tune = { ...tune, ...(space && { space }) };
     return body;
   };
 
@@ -89,12 +92,13 @@ function form(dataset, schemas, query) {
   const planned = new Promise((done) => {
     plan.onPlan((each) => {
       knobs.show(each);
+      search.show(each);
       done(each); // then presets may be asked about
     });
   });
   knobs.show({ hyperparameters: { rank: 4, sigma_init: 1 } }); // until the service has told
 
-  const parts = { train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: tuneFields(tune, () => changed()) };
+  const parts = { train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: search.element };
   /** @type {HTMLElement} */
   let how;
   const time = (/** @type {boolean} */ isTimed) => {
