@@ -167,6 +167,9 @@ _JOB = {
 }
 _SUMMARY = {
     "id": "mdl_0123456789ab",
+    "task": "regression",
+    "target": "quality",
+    "k": 32,
     "job_id": "job_0123456789ab",
     "name": "wine",
     "version": 1,

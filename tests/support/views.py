@@ -110,6 +110,13 @@ class Watched:
             ".map((each) => each.outerHTML.slice(0, 120))"
         )
         assert width <= room, f"{self.page.url}: {width} pixels of {room}, {wide}"
+        slips = re.findall(r".*\b(?:undefined|NaN)\b.*|.*\[object .*", self.read_words())
+        assert slips == [], f"{self.page.url}: {slips}"
+
+    def read_words(self) -> str:
+        """All that is there to read."""
+        words: str = self.page.locator("main").inner_text()
+        return words
 
     def check_access(self) -> None:
         found = Axe().run(self.page).response["violations"]

@@ -17,7 +17,7 @@ export function dayBars(days) {
   const isLabelled = (/** @type {number} */ i) => days.length <= 12 || i === days.length - 1 || i % Math.ceil(days.length / 8) === 0;
   return s(
     "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${count(days.length, "day")}, at most ${num(most)} rows a day, drift on ${alarms}` },
+    { class: "chart days", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${count(days.length, "day")}, at most ${num(most)} rows a day, drift on ${alarms}` },
     s("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }),
     days.map((each, i) => [
       s(

@@ -2,7 +2,7 @@
 /** Asking for a model: what, how long, how the members differ; and what it will take. */
 
 import { fill, h, link } from "../dom.js";
-import { capital, count, duration, json, shell } from "../format.js";
+import { capital, count, duration, json, methodName, shell } from "../format.js";
 import { address, get, put } from "../http.js";
 import { checkBox, field, problemBox, section, select, snippet, tabs } from "../parts.js";
 import { choices, parse, readSchemas, settings as readSettings } from "../schema.js";
@@ -15,7 +15,6 @@ const TIMED = "time";
 const MINUTES = 10; // of a search by the clock, until somebody says otherwise
 const FIRST = "fast"; // the preset of a first look, if there is one
 const TASKS = [["auto", "by its values"], ["regression", "a number (regression)"], ["binary", "one of two classes"], ["multiclass", "one of several classes"]];
-const BASELINES = /** @type {Record<string, string>} */ ({ tabm: "TabM", "deep-ensemble": "Deep ensemble", additive: "Additive masks", mlp: "One MLP", catboost: "CatBoost" });
 
 /** @param {string | undefined} id @param {URLSearchParams} query */
 export async function trainView(id, query) {
@@ -153,11 +152,11 @@ function what(dataset, config, changed) {
     else config.task = value;
     changed();
   });
-  const name = h("input", { type: "text", maxlength: 100, placeholder: "optional, such as churn", on: { input: () => set(config, "name", name.value.trim() || null, changed) } });
+  const name = h("input", { type: "text", maxlength: 100, placeholder: "such as churn", on: { input: () => set(config, "name", name.value.trim() || null, changed) } });
   return section(
     "What",
     h("div", { class: "fields" }, field("Predict", target), field("It is", task), field("Name of the model", name)),
-    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows without it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
+    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows that lack it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
     h("p", { class: "hint" }, "Kinds of columns are changed on the page of the ", link("table", to("data", dataset.id)), "."),
   );
 }
@@ -213,7 +212,7 @@ function baselines(config, names, changed) {
     "div",
     { class: "row" },
     names.map((value) => {
-      return checkBox(BASELINES[value] ?? capital(value), (isOn) => {
+      return checkBox(methodName(value), (isOn) => {
         const others = (config.baselines ?? []).filter((/** @type {string} */ each) => each !== value);
         const all = isOn ? [...others, value] : others;
         set(config, "baselines", all.length ? all : null, changed);
