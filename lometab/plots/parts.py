@@ -57,6 +57,11 @@ def number(name: str, title: str = "", **options: Any) -> Spec:
     return field(name, "quantitative", title, **options)
 
 
+def counted(name: str, title: str = "") -> Spec:
+    """A whole number: its axis has no marks between."""
+    return number(name, title, axis={"tickMinStep": 1, "format": "d"})
+
+
 def loose(name: str, title: str = "", **options: Any) -> Spec:
     """A number whose axis need not begin at zero."""
     scale = {"zero": False, "nice": True, **options.pop("scale", {})}
