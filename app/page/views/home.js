@@ -20,10 +20,11 @@ const names = new Map();
 export async function homeView() {
   const problem = h("div", {});
   const body = h("div", { class: "stack" });
+  const [heading, lead] = [h("h1", {}), h("p", { class: "lead" })];
   const element = h(
     "div",
     { class: "stack" },
-    h("div", {}, h("h1", {}, "What is going on"), h("p", { class: "lead" }, "Jobs of this workspace, and the workers that train them.")),
+    h("div", {}, heading, lead),
     problem,
     body,
   );
@@ -63,6 +64,8 @@ export async function homeView() {
     ended.element.hidden = hasNoEnd;
     if (hasNone === isEmpty) return;
     isEmpty = hasNone;
+    fill(heading, hasNone ? "See your ensemble think" : "What is going on");
+    fill(lead, hasNone ? "Give it a table and say what to predict. Many small networks learn it together, and each answer shows what every one of them says." : "Jobs of this workspace, and the workers that train them.");
     const team = h("section", { class: "card flush" }, h("div", { class: "row apart" }, h("h2", {}, "Workers"), summary), workers);
     fill(body, hasNone ? welcome() : [tiles, open.element, ended.element], team);
   };
@@ -216,7 +219,7 @@ function welcome() {
     dropZone("Drop a table to begin", "CSV, Excel, Parquet, Arrow or JSON: the columns are looked at, and you choose what to predict."),
     section(
       "No table at hand?",
-      h("p", { class: "lead" }, "6497 wines with eleven measurements each: how good did people find them? A small ensemble learns it in seconds to a minute, and shows how sure it is."),
+      h("p", { class: "lead" }, "6,497 wines with eleven measurements each: how good did people find them? A small ensemble learns it in seconds to a minute, and shows how sure it is."),
       h("div", { class: "row", data: { needs: "write" } }, button),
       problem,
     ),
