@@ -462,3 +462,20 @@ def test_what_is_left_of_a_job_is_in_words(browser: Browser, service: Service) -
                 "config": {"task": "regression"},
             }
             assert page.evaluate(CALL, ["jobs", "progressWords", job]) == words
+
+
+@pytest.mark.timing
+def test_a_slider_is_answered_at_once(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    with watch(browser, service.address) as watched:
+        page = watched.show(f"models/{trained['model_id']}")
+        slider = page.get_by_label(re.compile(", slider$")).first
+        took = []
+        for _ in range(8):
+            with page.expect_response(re.compile("/predict$")):
+                slider.press("ArrowRight")
+            words = page.get_by_text(re.compile(r"answered in \d+ ms"))
+            words.wait_for()
+            took.append(int(re.sub(r"\D", "", str(words.text_content()))))
+        assert sorted(took)[4] <= 100, took
