@@ -5,7 +5,7 @@
 export function num(x, digits = 4) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
-  if (Number.isInteger(x) && Math.abs(x) < 1e7) return x.toLocaleString("en-US");
+  if (Number.isInteger(x) && Math.abs(x) < 1e12) return x.toLocaleString("en-US");
   const size = Math.abs(x);
   if (size !== 0 && (size >= 1e7 || size < 1e-4)) return x.toExponential(2);
   return Number(x.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });

@@ -69,7 +69,7 @@ def training(reports: Reports) -> Spec:
 def _over_epochs(
     lines: list[dict[str, Any]], title: str, best: int | None, colour: str | None
 ) -> Spec:
-    x = counted("epoch", "epoch")
+    x = counted("epoch", "epoch", [each["epoch"] for each in lines])
     encoding = {"x": x, "y": loose("value", title)}
     if colour is not None:
         encoding["color"] = field(

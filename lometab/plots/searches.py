@@ -154,7 +154,8 @@ def tune_history(answers: Answers) -> Spec:
             }
         )
     require(rows, _NOTHING)
-    x, title = counted("trial", "trial"), f"{MEASURES[metric]} on validation"
+    x = counted("trial", "trial", [each["trial"] for each in rows])
+    title = f"{MEASURES[metric]} on validation"
     colour = field(
         "is",
         "nominal",

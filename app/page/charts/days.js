@@ -5,7 +5,7 @@ import { s } from "../dom.js";
 import { count, num } from "../format.js";
 import { linear } from "./scale.js";
 
-const [WIDTH, HEIGHT, BOTTOM, TOP] = [760, 150, 22, 18];
+const [WIDTH, HEIGHT, BOTTOM, TOP] = [760, 160, 30, 24];
 const WIDEST = 56;
 
 /** @param {any[]} days the oldest first */
@@ -26,7 +26,7 @@ export function dayBars(days) {
         s("title", {}, `${each.day}: ${count(each.n_rows, "row")}${each.is_alarm ? `, drift in ${each.drifted.join(", ")}` : ""}`),
       ),
       step > 30 && s("text", { x: (i + 0.5) * step, y: HEIGHT - BOTTOM - size(each.n_rows) - 5, "text-anchor": "middle" }, num(each.n_rows)),
-      isLabelled(i) && s("text", { x: (i + 0.5) * step, y: HEIGHT - 6, "text-anchor": "middle" }, each.day.slice(5)),
+      isLabelled(i) && s("text", { x: (i + 0.5) * step, y: HEIGHT - 9, "text-anchor": "middle" }, each.day.slice(5)),
     ]),
   );
 }
