@@ -45,7 +45,7 @@ function form(dataset, schemas, query) {
     preset: presets.includes(FIRST) ? FIRST : presets[0],
     hyperparameters: {},
   };
-  let kind = query.get("kind") ?? "train";
+  let kind = ["sweep", "tune"].find((each) => each === query.get("kind")) ?? "train";
   let isByClock = false;
   const sweep = { axes: [{ name: "rank", text: "1, 4, 16" }, { name: "sigma_init", text: "0.1, 0.5, 1, 2" }], seeds: 1 };
   const tune = { n_trials: 20, seeds: 3, finalists: 3 };
@@ -97,7 +97,8 @@ function form(dataset, schemas, query) {
   });
   knobs.show({ hyperparameters: { rank: 4, sigma_init: 1 } }); // until the service has told
 
-  const parts = { train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: search.element };
+  const part = h("div", {});
+  const parts = /** @type {Record<string, HTMLElement>} */ ({ train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: search.element });
   /** @type {HTMLElement} */
   let how;
   const time = (/** @type {boolean} */ isTimed) => {
@@ -107,7 +108,7 @@ function form(dataset, schemas, query) {
   };
   const choose = (/** @type {string} */ name) => {
     kind = name;
-    for (const [each, part] of Object.entries(parts)) part.hidden = each !== name;
+    fill(part, parts[name]); // the others are kept as they are
     changed();
   };
   const element = h(
@@ -122,7 +123,7 @@ function form(dataset, schemas, query) {
         { class: "stack" },
         what(dataset, config, () => changed()),
         section("How long", ...howLong(config, presets, planned, (isTimed) => time(isTimed))),
-        (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), parts.train, parts.sweep, parts.tune)),
+        (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), part)),
         section("Side by side with", baselines(config, choices(schemas, "BaselineName"), () => changed()), h("p", { class: "hint" }, "Trained on the same rows after the model, and reported beside it.")),
         more(config, settings, () => changed()),
       ),
