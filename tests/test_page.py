@@ -158,7 +158,7 @@ def check_names(watched: Watched, service: Service, job_id: str) -> None:
 
 def check_old_report(watched: Watched, service: Service, job_id: str) -> None:
     """What a report of before has not is said."""
-    lost = ", ".join(f"'$.{part}'" for part in ("summary", "importance", "slices"))
+    lost = ", ".join(f"'$.{part}'" for part in ("importance", "slices"))
     service.stack.query(
         f"UPDATE reports SET body = json_remove(body, {lost}) "
         "WHERE job_id = :id AND kind = 'report'",
@@ -166,7 +166,7 @@ def check_old_report(watched: Watched, service: Service, job_id: str) -> None:
     )
     page = watched.show(f"jobs/{job_id}/report")
     page.get_by_text("What this report does not have").click()
-    for words in ("Importance: ", "Slices: ", "A summary in words: "):
+    for words in ("Importance: ", "Slices: "):
         expect(page.locator("li", has_text=words)).to_be_visible()
     watched.check_layout()
 
