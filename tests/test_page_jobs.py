@@ -65,7 +65,7 @@ def test_a_job_is_cancelled_and_tried_again(
     post_job(service.client, make_csv(200), hyperparameters=long, name="long")
     with watch(browser, service.address) as watched:
         page = watched.show("")
-        row = page.get_by_role("link", name=re.compile("long"))
+        row = page.locator("a.item", has_text="long")
         expect(row.get_by_role("progressbar")).to_be_visible()
         expect(page.locator(".badge", has_text="At work")).to_be_visible()
         watched.check()
@@ -335,7 +335,7 @@ def test_a_large_file_becomes_a_job_of_the_workers(
         assert len(waited.value.path().read_text().splitlines()) == 1 + n_rows
         watched.check()
         page = watched.show("")
-        row = page.get_by_role("link", name=re.compile("Answers to many.csv"))
+        row = page.locator("a.item", has_text="Answers to many.csv")
         expect(row).to_contain_text("Prediction of 1,200 rows")
 
 
@@ -348,7 +348,7 @@ def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
     try:
         with watch(browser, service.address) as watched:
             page = watched.show("")
-            row = page.get_by_role("link", name=re.compile("second"))
+            row = page.locator("a.item", has_text="second")
             expect(row).to_contain_text("It is the next one; it begins in at most")
             watched.show(f"jobs/{second['id']}")
             expect(page.get_by_text("It is the next one")).to_be_visible()
