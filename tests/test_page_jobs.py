@@ -5,6 +5,7 @@ As in `test_page.py`: nothing may be complained of, and axe may find nothing ser
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from lometab.config import PRESETS
 from tests.support.browser import open_browser
+from tests.support.faults import Fault, FaultyProxy
 from tests.support.receivers import Receiver
 from tests.support.servers import wait_until
-from tests.support.services import TINY, post_job, wait_for_end
+from tests.support.services import TINY, post_job, read_events, wait_for_end
 from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
 from tests.support.views import TIMEOUT, Watched, find_pictures, watch
+from tests.support.words import LEFT, PARTS, VERDICTS
 from tests.support.workbooks import write_workbook
 
 # One browser and one service for all of them.
@@ -58,12 +61,22 @@ def trained(service: Service) -> dict[str, Any]:
     return wait_for_end(service, job["id"], 180)
 
 
+@contextmanager
+def cancelled_after(service: Service, *jobs: dict[str, Any]) -> Iterator[None]:
+    """Whatever becomes of the test, the next one has a worker."""
+    try:
+        yield
+    finally:
+        for job in jobs:
+            service.client.post(f"/jobs/{job['id']}/cancel")
+
+
 def test_a_job_is_cancelled_and_tried_again(
     browser: Browser, service: Service, tmp_path: Path
 ) -> None:
     long = {**TINY, "max_epochs": 10_000, "patience": None}
-    post_job(service.client, make_csv(200), hyperparameters=long, name="long")
-    with watch(browser, service.address) as watched:
+    job = post_job(service.client, make_csv(200), hyperparameters=long, name="long")
+    with cancelled_after(service, job), watch(browser, service.address) as watched:
         page = watched.show("")
         row = page.locator("a.item", has_text="long")
         expect(row.get_by_role("progressbar")).to_be_visible()
@@ -81,6 +94,31 @@ def test_a_job_is_cancelled_and_tried_again(
         page.get_by_role("button", name="Stop and keep the best").click()
         expect(page.locator(".badge").first).to_have_text("Succeeded")
         expect(page.get_by_role("link", name="Read the report")).to_be_visible()
+
+
+def test_a_stream_that_breaks_loses_nothing(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    """It goes on after the last event that came: none is missing, none is twice."""
+
+    def choose(what: str, n_before: int) -> Fault | None:
+        is_cut = what.endswith("/events") and n_before < 2
+        return Fault(cut_answer_after=1500) if is_cut else None
+
+    told = [each["type"] for each in read_events(service, trained["id"])]
+    with FaultyProxy(service.address, choose) as proxy:
+        Service.started[proxy.url] = service
+        with watch(browser, proxy.url) as watched:
+            page = watched.show(f"jobs/{trained['id']}")
+            expect(page.get_by_text("The connection is lost")).to_be_visible()
+            expect(page.locator(".log li", has_text="Succeeded")).to_have_count(1)
+            expect(page.get_by_text("The connection is lost")).to_be_hidden()
+            n_epochs = told.count("epoch")
+            expect(page.locator(".log li")).to_have_count(len(told) - n_epochs)
+            points = re.compile(rf"^(\S+ ?){{{n_epochs}}}$")
+            line = page.locator("polyline.line.main").first
+            expect(line).to_have_attribute("points", points)
+        assert proxy.n_faults == 2
 
 
 def test_another_sheet_of_a_workbook_is_read(
@@ -345,17 +383,16 @@ def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
         post_job(service.client, make_csv(200), hyperparameters=long, name=name)
         for name in ("first", "second")
     )
-    try:
-        with watch(browser, service.address) as watched:
-            page = watched.show("")
-            row = page.locator("a.item", has_text="second")
-            expect(row).to_contain_text("It is the next one; it begins in at most")
-            watched.show(f"jobs/{second['id']}")
-            expect(page.get_by_text("It is the next one")).to_be_visible()
-            watched.check()
-    finally:
-        for job in (second, first):
-            service.client.post(f"/jobs/{job['id']}/cancel")
+    with (
+        cancelled_after(service, second, first),
+        watch(browser, service.address) as watched,
+    ):
+        page = watched.show("")
+        row = page.locator("a.item", has_text="second")
+        expect(row).to_contain_text("It is the next one; it begins in at most")
+        watched.show(f"jobs/{second['id']}")
+        expect(page.get_by_text("It is the next one")).to_be_visible()
+        watched.check()
 
 
 def test_a_webhook_is_made_told_and_deleted(
@@ -408,13 +445,6 @@ CALL = """async ([file, name, given]) => {
     const module = document.querySelector(`link[href$="/${file}.js"]`).href;
     return (await import(module))[name](given);
 }"""
-VERDICTS = [
-    (2.5, "naive", "bad", "Not worth using"),
-    (1.95, "naive", "other", "barely better"),
-    (1.5, "naive", "good", "clearly better"),
-    (1.5, "warning", "other", "one thing to look at first"),
-    (0.5, "next", "good", "far better"),
-]
 
 
 def test_a_verdict_is_in_words(browser: Browser, service: Service) -> None:
@@ -429,24 +459,6 @@ def test_a_verdict_is_in_words(browser: Browser, service: Service) -> None:
             found = page.evaluate(CALL, ["sentences", "verdict", {"report": report}])
             assert found["tone"] == tone and words in found["words"], found
             assert not re.search(r"\d", found["words"])
-
-
-PARTS = {"n_finished": 2, "n_runs": 8, "n_rows": 800, "rows_done": 200}
-LEFT = [
-    ("predict", {"eta_seconds": 300}, "200 of 800 rows answered, about 5 min to go"),
-    ("predict", {"eta_seconds": None}, "200 of 800 rows answered"),
-    ("sweep", {"eta_seconds": 40}, "2 of 8 runs, about 40 s to go"),
-    (
-        "tune",
-        {"eta_seconds": 0.2, "best_score": 0.51234},
-        "2 of 8 runs, the best with RMSE 0.5123 on validation",
-    ),
-    (
-        "train",
-        {"epoch": 3, "max_epochs": 9, "eta_seconds": 7},
-        "Epoch 3 of at most 9, at most 7 s to go",
-    ),
-]
 
 
 def test_what_is_left_of_a_job_is_in_words(browser: Browser, service: Service) -> None:

@@ -57,7 +57,7 @@ function rowWords({ rows_done: done, n_rows: n, n_faults: nFaults }) {
 
 /** @param {any} job a sweep or a search */
 function bestWords({ progress: { best_score: best }, config: { task } }) {
-  return typeof best === "number" ? `, the best with ${measureWord(scoreName(task).toLowerCase())} ${num(best)} on validation` : "";
+  return typeof best === "number" ? `, the best run with ${measureWord(scoreName(task).toLowerCase())} ${num(best)} on validation` : "";
 }
 
 /** How long the rest takes at the pace of its parts so far. @param {any} job */
