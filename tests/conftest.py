@@ -29,6 +29,9 @@ from tests.support.http import make_key
 from tests.support.stacks import Service, Stack, StackName, Stacks
 from tests.support.tables import make_csv
 
+# Until all is loaded there is nothing to collect, and much to look through.
+gc.disable()
+
 STACKS: list[StackName] = ["embedded", "production"]
 ON_STACKS = ("stack", "shared_stack", "shared_service")
 STARTS_PROCESSES = {"start_service", "shared_service", "second_worker"}
@@ -70,6 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: no collection of a test looks through it."""
     gc.freeze()
+    gc.enable()
 
 
 def _needs_processes(item: pytest.Function) -> bool:
