@@ -38,8 +38,8 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
 	$(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing'
-	$(BIN)/pytest -m timing
-	TEST_BLOB_STORE=s3 $(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing' \
+	$(BIN)/pytest -m timing $$(grep -rl --include='test_*.py' 'mark\.timing' tests)
+	TEST_BLOB_STORE=s3 $(PYTEST) $(SPREAD) -m 'not timing' \
 		-k 'not production' tests/app/test_datasets.py tests/app/test_predictions.py \
 		tests/app/test_retention.py tests/app/test_backup.py tests/test_predictions.py
 

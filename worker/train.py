@@ -71,6 +71,9 @@ def main() -> int:
             inbox.put((Spec.from_json(line), orders))
 
     follow_supervisor(take)
+    from lometab.table import leave_out_pandas
+
+    leave_out_pandas()
     # Our lines go to the pipe; whatever a library prints goes to standard error.
     pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -103,6 +106,7 @@ def work(
 
             prune(spec, folder, send)
             return 0
+        _load_torch()
         if spec.makes_model:
             run(spec, folder, send, orders)
             send(Done())  # on a busy machine it takes long until a process is gone
@@ -120,6 +124,15 @@ def work(
         with suppress(OSError):  # the disk may be full
             traceback.print_exc()
         return 1
+
+
+def _load_torch() -> None:
+    """Nothing of it is garbage, so nothing looks for garbage in it meanwhile."""
+    gc.disable()
+    import lometab.ensemble  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
 
 
 def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:

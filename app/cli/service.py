@@ -1,5 +1,6 @@
 """The commands that run the service: serve, api, worker, migrate."""
 
+import gc
 import logging
 import os
 import signal
@@ -61,6 +62,7 @@ def serve(
     """
     from app.observe import configure_logging
 
+    _begin_loading()
     settings = find_settings(
         host=host, port=port, data_dir=data_dir, root_path=root_path
     )
@@ -117,6 +119,7 @@ def api(
 
     from app.observe import configure_logging
 
+    _begin_loading()
     settings = find_settings(host=host, port=port, root_path=root_path)
     configure_logging()
     _check_database()
@@ -130,7 +133,19 @@ def api(
         else:  # uvicorn opens it again, for all of them
             port = listener.getsockname()[1]
             listener.close()
+            gc.enable()  # each of them loads the application, but not this one
             uvicorn.run(**{**list_options(settings), "port": port}, workers=processes)
+
+
+def _begin_loading() -> None:
+    """What is loaded stays, so nothing need look for garbage in it meanwhile.
+
+    Once all is loaded, `app.main` has the collector go on.
+    """
+    gc.disable()
+    from lometab.table import leave_out_pandas
+
+    leave_out_pandas()
 
 
 @contextmanager

@@ -223,6 +223,9 @@ if TYPE_CHECKING:
     from lometab.table.values import (
         read_numbers as read_numbers,
     )
+    from lometab.table.without_pandas import (
+        leave_out_pandas as leave_out_pandas,
+    )
     from lometab.table.workbook import (
         as_csv as as_csv,
     )
@@ -254,6 +257,7 @@ _NAMES = {
     "schema": "BY_CALLER BY_SPLIT Label Schema features infer_schema target",
     "splits": "PartName Parts Split split_rows",
     "values": "MISSING category count_texts read_categories read_moments read_numbers",
+    "without_pandas": "leave_out_pandas",
     "workbook": "as_csv write_sheet",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
