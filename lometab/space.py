@@ -168,6 +168,15 @@ NEIGHBOURS: list[dict[str, Any]] = [
 """What such a search tries after the settings that it was given, in their place."""
 
 
+def near_space(base: TrainConfig) -> dict[str, Distribution]:
+    """The neighbourhood of given settings: what they have, or what a neighbour has."""
+    values: dict[str, set[Any]] = {}
+    for neighbour in NEIGHBOURS:
+        for name, value in neighbour.items():
+            values.setdefault(name, {getattr(base, name)}).add(value)
+    return {name: Choice(sorted(each)) for name, each in values.items()}
+
+
 def is_whole(name: str) -> bool:
     """Whether a setting is a whole number."""
     return type(getattr(_DEFAULTS, name)) is int

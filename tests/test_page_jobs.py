@@ -5,6 +5,7 @@ As in `test_page.py`: nothing may be complained of, and axe may find nothing ser
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from lometab.config import PRESETS
 from tests.support.browser import open_browser
+from tests.support.faults import Fault, FaultyProxy
 from tests.support.receivers import Receiver
 from tests.support.servers import wait_until
-from tests.support.services import TINY, post_job, wait_for_end
+from tests.support.services import TINY, post_job, read_events, wait_for_end
 from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
-from tests.support.views import TIMEOUT, Watched, watch
+from tests.support.views import TIMEOUT, Watched, find_pictures, watch
+from tests.support.words import LEFT, PARTS, VERDICTS
 from tests.support.workbooks import write_workbook
 
 # One browser and one service for all of them.
@@ -58,22 +61,64 @@ def trained(service: Service) -> dict[str, Any]:
     return wait_for_end(service, job["id"], 180)
 
 
-def test_a_job_is_cancelled_and_tried_again(browser: Browser, service: Service) -> None:
+@contextmanager
+def cancelled_after(service: Service, *jobs: dict[str, Any]) -> Iterator[None]:
+    """Whatever becomes of the test, the next one has a worker."""
+    try:
+        yield
+    finally:
+        for job in jobs:
+            service.client.post(f"/jobs/{job['id']}/cancel")
+
+
+def test_a_job_is_cancelled_and_tried_again(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
     long = {**TINY, "max_epochs": 10_000, "patience": None}
     job = post_job(service.client, make_csv(200), hyperparameters=long, name="long")
-    with watch(browser, service.address) as watched:
+    with cancelled_after(service, job), watch(browser, service.address) as watched:
         page = watched.show("")
-        row = page.get_by_role("link", name=re.compile("long"))
+        row = page.locator("a.item", has_text="long")
         expect(row.get_by_role("progressbar")).to_be_visible()
+        expect(page.locator(".badge", has_text="At work")).to_be_visible()
         watched.check()
+        watched.take_looks(find_pictures(tmp_path), "busy")
         row.click()
+        expect(page.get_by_text(re.compile("Epoch .* to go"))).to_be_visible()
+        watched.take_looks(find_pictures(tmp_path), "running")
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator(".badge").first).to_have_text("Cancelled")
         page.get_by_role("button", name="Try again").click()
         expect(page.locator(".badge").first).to_have_text(re.compile("Queued|Running"))
-        page.get_by_role("button", name=re.compile("Stop|Cancel")).first.wait_for()
-        service.client.post(f"/jobs/{job['id']}/cancel")
-        expect(page.locator(".badge").first).to_have_text("Cancelled")
+        expect(page.get_by_text(re.compile("^Epoch "))).to_be_visible()
+        page.get_by_role("button", name="Stop and keep the best").click()
+        expect(page.locator(".badge").first).to_have_text("Succeeded")
+        expect(page.get_by_role("link", name="Read the report")).to_be_visible()
+
+
+def test_a_stream_that_breaks_loses_nothing(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    """It goes on after the last event that came: none is missing, none is twice."""
+
+    def choose(what: str, n_before: int) -> Fault | None:
+        is_cut = what.endswith("/events") and n_before < 2
+        return Fault(cut_answer_after=1500) if is_cut else None
+
+    told = [each["type"] for each in read_events(service, trained["id"])]
+    with FaultyProxy(service.address, choose) as proxy:
+        Service.started[proxy.url] = service
+        with watch(browser, proxy.url) as watched:
+            page = watched.show(f"jobs/{trained['id']}")
+            expect(page.get_by_text("The connection is lost")).to_be_visible()
+            expect(page.locator(".log li", has_text="Succeeded")).to_have_count(1)
+            expect(page.get_by_text("The connection is lost")).to_be_hidden()
+            n_epochs = told.count("epoch")
+            expect(page.locator(".log li")).to_have_count(len(told) - n_epochs)
+            points = re.compile(rf"^(\S+ ?){{{n_epochs}}}$")
+            line = page.locator("polyline.line.main").first
+            expect(line).to_have_attribute("points", points)
+        assert proxy.n_faults == 2
 
 
 def test_another_sheet_of_a_workbook_is_read(
@@ -83,9 +128,14 @@ def test_another_sheet_of_a_workbook_is_read(
     rows = [[i, i % 3] for i in range(30)]
     others = {"Other": [["b", "y"], *rows]}
     path.write_bytes(write_workbook([["a", "y"], *rows[:20]], others=others))
+    held: list[Route] = []
     with watch(browser, service.address) as watched:
         page = watched.show("data")
+        page.route(re.compile("/datasets$"), lambda route: held.append(route))
         page.locator("input[type=file]").set_input_files(path)
+        expect(page.get_by_role("progressbar", name="Upload")).to_be_visible()
+        held[0].continue_()
+        page.unroute_all()
         expect(page.get_by_text("20 rows, 2 columns")).to_be_visible()
         expect(page.locator(".warning")).to_contain_text("'Other'")
         page.get_by_text("Read it otherwise").click()
@@ -154,6 +204,44 @@ def test_a_sweep_over_any_settings_is_asked_for(
         page.get_by_label("Values of rank").fill("1, 2")
         page.get_by_role("button", name="Start the sweep").click()
         expect(page.get_by_text("Sweep of 4 runs")).to_be_visible()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator(".badge").first).to_have_text("Cancelled")
+
+
+def test_a_search_is_asked_for_in_any_space(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    """The paper's space, or near the settings; of either, what people change."""
+    with watch(browser, service.address) as watched:
+        page = open_form(watched, trained["dataset_id"], Width=16)
+        page.get_by_role("tab", name="Tune").click()
+        width = page.get_by_label("Values of d_block")
+        expect(width).to_have_value("64 to 1024 step 16")
+        expect(page.get_by_label("Values of lr")).to_have_value("0.0001 to 0.005 log")
+        command = page.locator(".snippet code")
+        expect(command).to_contain_text('"n_trials": 20')
+        expect(command).not_to_contain_text("space")  # the paper's is the usual one
+        watched.check()
+        page.get_by_label("It looks in").select_option("near")
+        expect(width).to_have_value("16, 192, 256")
+        expect(page.get_by_label("Values of k")).to_have_count(0)
+        expect(command).to_contain_text('"k": null')
+        names = page.get_by_role("button", name=re.compile("^Leave out "))
+        while names.count() > 2:
+            names.last.click()
+        page.get_by_label("Values of lr").fill("0.001 to 0.02 log")
+        width.fill("16, wide")
+        expect(page.locator("aside .problem")).to_contain_text("wide")
+        width.fill("16 to 32 step 8")
+        page.get_by_label("Trials", exact=True).fill("2")
+        page.get_by_role("button", name="Start the search").click()
+        expect(page.get_by_text("Search over 2 trials")).to_be_visible()
+        job_id = page.url.rpartition("/")[2]
+        space = service.client.get(f"/jobs/{job_id}/tune").json()["space"]
+        assert {name: (each["low"], each["high"]) for name, each in space.items()} == {
+            "d_block": (16, 32),
+            "lr": (0.001, 0.02),
+        }
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator(".badge").first).to_have_text("Cancelled")
 
@@ -285,7 +373,7 @@ def test_a_large_file_becomes_a_job_of_the_workers(
         assert len(waited.value.path().read_text().splitlines()) == 1 + n_rows
         watched.check()
         page = watched.show("")
-        row = page.get_by_role("link", name=re.compile("Answers to many.csv"))
+        row = page.locator("a.item", has_text="Answers to many.csv")
         expect(row).to_contain_text("Prediction of 1,200 rows")
 
 
@@ -295,17 +383,16 @@ def test_a_job_that_waits_says_why(browser: Browser, service: Service) -> None:
         post_job(service.client, make_csv(200), hyperparameters=long, name=name)
         for name in ("first", "second")
     )
-    try:
-        with watch(browser, service.address) as watched:
-            page = watched.show("")
-            row = page.get_by_role("link", name=re.compile("second"))
-            expect(row).to_contain_text("It is the next one; it begins in at most")
-            watched.show(f"jobs/{second['id']}")
-            expect(page.get_by_text("It is the next one")).to_be_visible()
-            watched.check()
-    finally:
-        for job in (second, first):
-            service.client.post(f"/jobs/{job['id']}/cancel")
+    with (
+        cancelled_after(service, second, first),
+        watch(browser, service.address) as watched,
+    ):
+        page = watched.show("")
+        row = page.locator("a.item", has_text="second")
+        expect(row).to_contain_text("It is the next one; it begins in at most")
+        watched.show(f"jobs/{second['id']}")
+        expect(page.get_by_text("It is the next one")).to_be_visible()
+        watched.check()
 
 
 def test_a_webhook_is_made_told_and_deleted(
@@ -352,3 +439,55 @@ def test_a_webhook_is_made_told_and_deleted(
         expect(page.get_by_role("heading", level=1)).to_have_text("Webhooks")
         expect(page.get_by_text("<b>chat</b>")).to_have_count(0)
         watched.check()
+
+
+CALL = """async ([file, name, given]) => {
+    const module = document.querySelector(`link[href$="/${file}.js"]`).href;
+    return (await import(module))[name](given);
+}"""
+
+
+def test_a_verdict_is_in_words(browser: Browser, service: Service) -> None:
+    with watch(browser, service.address) as watched:
+        page = watched.show("key")
+        for mae, about, tone, words in VERDICTS:
+            report = {
+                "scores": {"test": {"ensemble": {"rmse": 3.0, "mae": mae}}},
+                "naive": [{"scores": {"mae": 2.0}}, {"scores": {"mae": None}}],
+                "summary": [{"about": about, "text": ""}],
+            }
+            found = page.evaluate(CALL, ["sentences", "verdict", {"report": report}])
+            assert found["tone"] == tone and words in found["words"], found
+            assert not re.search(r"\d", found["words"])
+
+
+def test_what_is_left_of_a_job_is_in_words(browser: Browser, service: Service) -> None:
+    """Of jobs that are as far as these: a real one is done before it is looked at."""
+    with watch(browser, service.address) as watched:
+        page = watched.show("key")
+        for kind, progress, words in LEFT:
+            job = {
+                "kind": kind,
+                "status": "running",
+                "phase": "training" if kind == "train" else None,
+                "progress": {**PARTS, **progress},
+                "config": {"task": "regression"},
+            }
+            assert page.evaluate(CALL, ["jobs", "progressWords", job]) == words
+
+
+@pytest.mark.timing
+def test_a_slider_is_answered_at_once(
+    browser: Browser, service: Service, trained: dict[str, Any]
+) -> None:
+    with watch(browser, service.address) as watched:
+        page = watched.show(f"models/{trained['model_id']}")
+        slider = page.get_by_label(re.compile(", slider$")).first
+        took = []
+        for _ in range(8):
+            with page.expect_response(re.compile("/predict$")):
+                slider.press("ArrowRight")
+            words = page.get_by_text(re.compile(r"answered in \d+ ms"))
+            words.wait_for()
+            took.append(int(re.sub(r"\D", "", str(words.text_content()))))
+        assert sorted(took)[4] <= 100, took

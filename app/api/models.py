@@ -117,9 +117,11 @@ def _find_aliases(session: Session, models: list[TrainedModel]) -> dict[str, lis
 
 
 def _summarise(model: TrainedModel, aliases: list[str]) -> dict[str, Any]:
-    names = ModelSummary.model_fields.keys() - {"aliases", "links"}
+    told, made = ("task", "target", "k"), ("aliases", "links")
+    names = ModelSummary.model_fields.keys() - {*told, *made}
     return {
         **{name: getattr(model, name) for name in names},
+        **{name: (model.facts or {}).get(name) for name in told},
         "aliases": aliases,
         "links": {
             "self": f"/models/{model.id}",
@@ -145,12 +147,10 @@ def read_model(model: ModelDep, session: ReadSessionDep) -> ModelRead:
     was trained with."""
     facts = read_facts(model)
     job = session.get_one(Job, model.job_id)
+    summary = _summarise(model, _find_aliases(session, [model])[model.id])
     return ModelRead(
-        **_summarise(model, _find_aliases(session, [model])[model.id]),
-        task=facts["task"],
-        target=facts["target"],
+        **{**summary, **{name: facts[name] for name in ("task", "target", "k")}},
         classes=facts["classes"],
-        k=facts["k"],
         columns=_input_columns(facts),
         warnings=facts.get("warnings", []),
         lineage={

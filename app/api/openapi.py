@@ -167,6 +167,9 @@ _JOB = {
 }
 _SUMMARY = {
     "id": "mdl_0123456789ab",
+    "task": "regression",
+    "target": "quality",
+    "k": 32,
     "job_id": "job_0123456789ab",
     "name": "wine",
     "version": 1,
@@ -315,6 +318,10 @@ EXAMPLES: dict[str, Any] = {
         "hyperparameters": asdict(TrainConfig()),
         "n_runs": 1,
         "estimate": _JOB["estimate"],
+        "spaces": {
+            "paper": {"rank": {"values": [1, 2, 4, 8, 16]}},
+            "near": {"lr": {"values": [0.001, 0.002]}},
+        },
         "warnings": [],
     },
     "read_limits": {

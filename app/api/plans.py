@@ -11,6 +11,7 @@ from app.api.responses import problems
 from app.storage import db
 from app.storage.tables import Dataset
 from lometab.config import Task, TrainConfig
+from lometab.space import PAPER_SPACE, near_space
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -25,6 +26,10 @@ class PlanRead(BaseModel):
     hyperparameters: TrainConfig = Field(description="With the preset spelled out.")
     n_runs: int = Field(description="Of a sweep or tune job: its runs; else 1.")
     estimate: EstimateRead = Field(description="Of the largest of its runs.")
+    spaces: dict[str, dict[str, jobs.ChoiceOrRange]] = Field(
+        description="What a search (`tune`) may draw from: `paper`, the paper's space, "
+        "which `space` departs from; `near`, the neighbourhood of `hyperparameters`."
+    )
     warnings: list[str]
 
 
@@ -50,5 +55,6 @@ def plan_job(
         hyperparameters=body.hyperparameters,
         n_runs=jobs.count_runs(body),
         estimate=EstimateRead(**estimate),
+        spaces={"paper": PAPER_SPACE, "near": near_space(body.hyperparameters)},
         warnings=warnings,
     )

@@ -33,6 +33,7 @@ function loadNext() {
 
 /** @param {HTMLImageElement} image */
 function load(image) {
+  image.classList.remove("is-drawn"); // as it shall be now
   if (!waiting.includes(image)) waiting.push(image);
   loadNext();
 }

@@ -5,10 +5,16 @@
 export function num(x, digits = 4) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
-  if (Number.isInteger(x) && Math.abs(x) < 1e7) return x.toLocaleString("en-US");
+  if (Number.isInteger(x) && Math.abs(x) < 1e12) return x.toLocaleString("en-US");
   const size = Math.abs(x);
   if (size !== 0 && (size >= 1e7 || size < 1e-4)) return x.toExponential(2);
   return Number(x.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 8 });
+}
+
+/** The same with as many digits everywhere, for numbers that stand side by side. @param {number} x @param {number} digits */
+export function even(x, digits) {
+  const size = Math.abs(x);
+  return size >= 1e4 || (size !== 0 && size < 1e-4) ? num(x, digits) : x.toPrecision(digits);
 }
 
 /** @param {number | null | undefined} share */
@@ -79,6 +85,13 @@ export function json(value, indent = 2) {
 /** A text for a shell, in single quotes. @param {string} text */
 export function shell(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+const METHODS = /** @type {Record<string, string>} */ ({ lometab: "LoMETab", tabm: "TabM", "deep-ensemble": "Deep ensemble", additive: "Additive masks", mlp: "One MLP", catboost: "CatBoost" });
+
+/** A kind of model as people write it. @param {string} name */
+export function methodName(name) {
+  return METHODS[name] ?? capital(name);
 }
 
 const SHORT = ["rmse", "mae", "nll", "auroc", "ece", "f1", "r2"];

@@ -1,7 +1,7 @@
 // @ts-check
 /** What a job is called and how far it is, wherever jobs are shown. */
 
-import { capital, count, duration, num } from "./format.js";
+import { capital, count, duration, measureWord, num } from "./format.js";
 
 export const OPEN = ["queued", "running", "stopping", "cancelling"];
 
@@ -41,8 +41,8 @@ export function progressWords(job) {
   const { status, phase, progress, kind, error } = job;
   if (status === "failed") return error?.detail ?? "It failed.";
   if (status === "queued") return waitingWords(job);
-  if (kind === "predict") return rowWords(progress);
-  if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs`;
+  if (kind === "predict") return `${rowWords(progress)}${restWords(job)}`;
+  if (kind !== "train") return `${num(progress.n_finished)} of ${num(progress.n_runs)} runs${bestWords(job)}${restWords(job)}`;
   if (status === "succeeded" || status === "cancelled") return epochWords(job);
   if (phase !== "training") return `${capital(phase ?? "starting")} …`;
   if (!progress.epoch) return "Training begins …";
@@ -53,6 +53,18 @@ export function progressWords(job) {
 /** @param {any} progress of a prediction */
 function rowWords({ rows_done: done, n_rows: n, n_faults: nFaults }) {
   return `${num(done - (nFaults ?? 0))} of ${num(n)} rows answered${nFaults ? `, ${num(nFaults)} could not be read` : ""}`;
+}
+
+/** @param {any} job a sweep or a search */
+function bestWords({ progress: { best_score: best }, config: { task } }) {
+  return typeof best === "number" ? `, the best run with ${measureWord(scoreName(task).toLowerCase())} ${num(best)} on validation` : "";
+}
+
+/** How long the rest takes at the pace of its parts so far. @param {any} job */
+function restWords({ status, phase, progress: { eta_seconds: eta } }) {
+  if (status !== "running") return "";
+  if (phase === "assembling") return "; the answers are put together …";
+  return eta >= 1 ? `, about ${duration(eta)} to go` : "";
 }
 
 /** Why it waits, and until when. @param {any} job with what `GET /queue` says of it */

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the numbers of a report say of this model, one sentence for each figure. */
 
-import { count, measureWord, num, percent } from "./format.js";
+import { count, measureWord, methodName, num, percent } from "./format.js";
 
 /** @typedef {{report: any, diversity: any, calibration: any}} Reports */
 
@@ -137,8 +137,8 @@ export function baselineWords(all) {
   if (!others.length) return "No other could be compared.";
   const best = others.reduce((a, b) => (b.delta_percent > a.delta_percent ? b : a));
   const name = measureWord(best.metric);
-  if (best.delta_percent > 0) return `${best.name} does better here: ${name} ${num(best.score)}, ${deltaWords(best)} than this model.`;
-  return `This model is ahead of ${others.length > 1 ? `all ${others.length} others` : "the other"}; the nearest is ${best.name} with ${name} ${num(best.score)}, ${deltaWords(best)}.`;
+  if (best.delta_percent > 0) return `${methodName(best.name)} does better here: ${name} ${num(best.score)}, ${deltaWords(best)} than this model.`;
+  return `This model is ahead of ${others.length > 1 ? `all ${others.length} others` : "the other"}; the nearest is ${methodName(best.name)} with ${name} ${num(best.score)}, ${deltaWords(best)}.`;
 }
 
 /** @param {{confidence: number, accuracy: number}} bin */

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lometab.plots.parts import (
     category,
+    counted,
     data,
     field,
     loose,
@@ -68,8 +69,7 @@ def training(reports: Reports) -> Spec:
 def _over_epochs(
     lines: list[dict[str, Any]], title: str, best: int | None, colour: str | None
 ) -> Spec:
-    whole = {"tickMinStep": 1, "format": "d"}
-    x = number("epoch", "epoch", axis=whole)
+    x = counted("epoch", "epoch", [each["epoch"] for each in lines])
     encoding = {"x": x, "y": loose("value", title)}
     if colour is not None:
         encoding["color"] = field(

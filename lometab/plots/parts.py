@@ -57,6 +57,12 @@ def number(name: str, title: str = "", **options: Any) -> Spec:
     return field(name, "quantitative", title, **options)
 
 
+def counted(name: str, title: str, values: Sequence[int]) -> Spec:
+    """A whole number: its axis has no marks between."""
+    n_steps = max(1, min(10, max(values, default=0) - min(values, default=0)))
+    return number(name, title, axis={"format": "d", "tickCount": n_steps})
+
+
 def loose(name: str, title: str = "", **options: Any) -> Spec:
     """A number whose axis need not begin at zero."""
     scale = {"zero": False, "nice": True, **options.pop("scale", {})}

@@ -6,6 +6,7 @@ from typing import Any
 from lometab.plots.members import MEASURES
 from lometab.plots.parts import (
     category,
+    counted,
     data,
     field,
     loose,
@@ -153,7 +154,8 @@ def tune_history(answers: Answers) -> Spec:
             }
         )
     require(rows, _NOTHING)
-    x, title = number("trial", "trial"), f"{MEASURES[metric]} on validation"
+    x = counted("trial", "trial", [each["trial"] for each in rows])
+    title = f"{MEASURES[metric]} on validation"
     colour = field(
         "is",
         "nominal",

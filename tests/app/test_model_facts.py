@@ -41,6 +41,19 @@ def test_reading_a_model_opens_no_session(
     check(from_row.json(), Predictor(content))
 
 
+def test_a_list_tells_what_its_models_predict(client: TestClient) -> None:
+    made = succeed(client, "label")["model_id"]
+    (listed,) = client.get("/models").json()["data"]
+    about = ("task", "target", "k")
+    assert [listed[name] for name in about] == [None] * 3  # its row has no facts
+    with db.transaction() as session:
+        model = session.get_one(TrainedModel, made)
+        model.facts = jobs.read_facts(blobs.read(model.workspace_id, model.onnx_sha256))
+    (listed,) = client.get("/models").json()["data"]
+    whole = client.get(f"/models/{made}").json()
+    assert [listed[name] for name in about] == [whole[name] for name in about]
+
+
 def check(body: dict[str, Any], predictor: Predictor) -> None:
     """The same as the file tells to whoever runs it."""
     assert (body["task"], body["target"]) == (predictor.task, predictor.target)

@@ -1,5 +1,7 @@
 """What a job would be, and which workers live."""
 
+from dataclasses import asdict
+
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
@@ -8,6 +10,7 @@ from app import jobs
 from app.jobs import heartbeat_worker
 from app.settings import get_settings
 from app.storage.tables import Job
+from lometab.space import PAPER_SPACE
 from tests.support.http import check_problem, make_key
 from tests.support.jobs import CLAIM
 from tests.support.tables import make_csv
@@ -44,6 +47,19 @@ def test_a_plan_of_many_runs_counts_them(client: TestClient) -> None:
     assert client.post("/jobs/plan", json=body).json()["n_runs"] == 12
     body = {"dataset_id": body["dataset_id"], "target": "y", "kind": "tune"}
     assert client.post("/jobs/plan", json=body).json()["n_runs"] == 50
+
+
+def test_a_plan_tells_what_a_search_may_draw_from(client: TestClient) -> None:
+    body = {"dataset_id": upload(client), "target": "y", "kind": "tune"}
+    body["hyperparameters"] = {"lr": 7e-4}
+    paper, near = client.post("/jobs/plan", json=body).json()["spaces"].values()
+    assert paper["d_block"] == asdict(PAPER_SPACE["d_block"])
+    assert near["lr"] == {"values": [7e-4, 2e-3]}
+    body["tune"] = {"space": {**dict.fromkeys(paper), **near}}
+    assert client.post("/jobs/plan", json=body).status_code == 200
+    made = client.post("/jobs", json=body).json()
+    told = client.get(f"/jobs/{made['id']}/tune").json()
+    assert told["space"] == near
 
 
 def test_a_plan_has_the_faults_of_the_job(client: TestClient) -> None:

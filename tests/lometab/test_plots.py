@@ -4,6 +4,7 @@ import copy
 import importlib
 import itertools
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -172,6 +173,9 @@ def test_tune() -> None:
     trials.append({"trial": 4, "is_pruned": False, "outcome": None})
     tune = {"tune": {"metric": "accuracy", "trials": trials, "importances": {}}}
     assert drawn(tune) == {"tune-history"}
+    svg = plots.render(plots.draw("tune-history", tune)).decode()
+    places = svg.partition('aria-label="X-axis')[2].partition(">trial<")[0]
+    assert re.findall(r">([\d.]+)</text>", places) == ["0", "1", "2", "3"]
     rows = plots.draw("tune-history", tune)["data"]["values"]
     assert [row["best"] for row in rows] == [0.8, 0.8, 0.8, 0.9]
     tune["tune"]["importances"] = {"lr": 0.2, "k": 0.8}

@@ -13,6 +13,7 @@ from tests.support.stacks import Service
 
 N_JOBS, N_COLUMNS, N_CLASSES, K = 1000, 300, 50, 128
 
+NAMES = [f"job {i}" for i in range(N_JOBS)]
 SMALL = {**TINY, "k": K, "rank": 1, "d_block": 8, "n_bins": 2, "d_embedding": 1}
 """Settings with which so much is trained in seconds."""
 
@@ -33,9 +34,9 @@ def fill_with_jobs(service: Service, job_id: str) -> None:
     with Session(engine) as session, session.begin():
         job = session.get_one(Job, job_id)
         columns = {each.key: getattr(job, each.key) for each in sa.inspect(Job).attrs}
-        for i in range(N_JOBS):
+        for i, name in enumerate(NAMES):
             moment = job.created_at - timedelta(minutes=i + 1)
             status = ("succeeded", "failed", "cancelled")[i % 3]
-            given = {"id": f"job_{i:024}", "name": f"job {i}", "status": status}
+            given = {"id": f"job_{i:024}", "name": name, "status": status}
             session.add(Job(**{**columns, **given, "created_at": moment}))
     engine.dispose()

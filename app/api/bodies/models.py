@@ -60,6 +60,12 @@ class ModelSummary(BaseModel):
 
     id: str
     job_id: str
+    task: Task | None = Field(
+        description="As `target` and `k`: null of a model that was made before a list "
+        "could tell."
+    )
+    target: str | None
+    k: int | None
     name: str | None
     version: int | None
     aliases: list[str]

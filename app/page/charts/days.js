@@ -5,7 +5,7 @@ import { s } from "../dom.js";
 import { count, num } from "../format.js";
 import { linear } from "./scale.js";
 
-const [WIDTH, HEIGHT, BOTTOM, TOP] = [760, 150, 22, 18];
+const [WIDTH, HEIGHT, BOTTOM, TOP] = [760, 160, 30, 24];
 const WIDEST = 56;
 
 /** @param {any[]} days the oldest first */
@@ -17,7 +17,7 @@ export function dayBars(days) {
   const isLabelled = (/** @type {number} */ i) => days.length <= 12 || i === days.length - 1 || i % Math.ceil(days.length / 8) === 0;
   return s(
     "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${count(days.length, "day")}, at most ${num(most)} rows a day, drift on ${alarms}` },
+    { class: "chart days", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${count(days.length, "day")}, at most ${num(most)} rows a day, drift on ${alarms}` },
     s("line", { class: "axis", x1: 0, x2: WIDTH, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }),
     days.map((each, i) => [
       s(
@@ -26,7 +26,7 @@ export function dayBars(days) {
         s("title", {}, `${each.day}: ${count(each.n_rows, "row")}${each.is_alarm ? `, drift in ${each.drifted.join(", ")}` : ""}`),
       ),
       step > 30 && s("text", { x: (i + 0.5) * step, y: HEIGHT - BOTTOM - size(each.n_rows) - 5, "text-anchor": "middle" }, num(each.n_rows)),
-      isLabelled(i) && s("text", { x: (i + 0.5) * step, y: HEIGHT - 6, "text-anchor": "middle" }, each.day.slice(5)),
+      isLabelled(i) && s("text", { x: (i + 0.5) * step, y: HEIGHT - 9, "text-anchor": "middle" }, each.day.slice(5)),
     ]),
   );
 }

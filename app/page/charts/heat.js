@@ -2,7 +2,7 @@
 /** The cells of a sweep over two of its settings, shaded by one measure. */
 
 import { h } from "../dom.js";
-import { num } from "../format.js";
+import { even, num } from "../format.js";
 
 /**
  * @typedef {{name: string, measure: string, isLess: boolean}} Shown
@@ -86,5 +86,5 @@ function button(comparison, found, { name, measure, isLess }, { range: [low, hig
   const look = [share >= 0.5 && "is-strong", cell.cell === best ? "is-best" : isTied && "is-near", cell.cell === chosen && "is-chosen"].filter(Boolean).join(" ");
   const place = [down, across].filter((each) => each !== null).map((each) => `${each} ${valueWords(cell.settings[/** @type {string} */ (each)])}`).join(", ");
   const words = `${name} ${num(value(cell), 3)} at ${place}${mark === "★" ? ", the best" : mark ? ", within noise of the best" : ""}`;
-  return h("button", { type: "button", class: look, "aria-label": words, style: { "--share": `${Math.round(100 * shade)}%` }, on: { click: () => open(cell) } }, num(value(cell), measure === "score" ? 3 : 2), mark && h("sup", { "aria-hidden": "true" }, mark));
+  return h("button", { type: "button", class: look, "aria-label": words, style: { "--share": `${Math.round(100 * shade)}%` }, on: { click: () => open(cell) } }, even(value(cell), measure === "score" ? 3 : 2), mark && h("sup", { "aria-hidden": "true" }, mark));
 }

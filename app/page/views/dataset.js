@@ -98,13 +98,14 @@ function columnRow(column, nRows, chosen) {
     },
     { class: "small", "aria-label": `${column.name} is used as` },
   );
+  const aim = h("span", { class: "tag" }, "predicted");
   const notes = [column.reason, column.note, column.format && `written like ${column.format}`].filter(Boolean);
   const element = h(
     "tr",
     {},
     h("td", { class: "keep" }, radio),
     h("td", {}, h("div", { class: "wrap", style: { "font-weight": 600, "min-width": "120px" } }, column.name), notes.map((each) => h("div", { class: "hint" }, each))),
-    h("td", { class: "keep" }, kind),
+    h("td", { class: "keep" }, kind, aim),
     h("td", {}, columnBars(column, nRows)),
     h("td", { class: "numeric nowrap", data: { name: "Missing" } }, column.n_missing ? percent(column.missing_share) : "none"),
     h("td", { class: "numeric", data: { name: "Distinct" } }, num(column.n_distinct)),
@@ -115,6 +116,7 @@ function columnRow(column, nRows, chosen) {
     element.classList.toggle("is-target", isTarget);
     element.classList.toggle("is-ignored", !isTarget && kind.value === "ignore");
     kind.hidden = isTarget;
+    aim.hidden = !isTarget;
   };
   update();
   return { name: column.name, element, update, onChange: (/** @type {() => void} */ listener) => (tell = listener) };

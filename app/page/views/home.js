@@ -20,10 +20,11 @@ const names = new Map();
 export async function homeView() {
   const problem = h("div", {});
   const body = h("div", { class: "stack" });
+  const [heading, lead] = [h("h1", {}), h("p", { class: "lead" })];
   const element = h(
     "div",
     { class: "stack" },
-    h("div", {}, h("h1", {}, "What is going on"), h("p", { class: "lead" }, "Jobs of this workspace, and the workers that train them.")),
+    h("div", {}, heading, lead),
     problem,
     body,
   );
@@ -48,7 +49,7 @@ export async function homeView() {
       const done = recent.data.filter((/** @type {any} */ job) => !OPEN.includes(job.status));
       open.update(now);
       older.update(done, recent.next_cursor);
-      showWorkers(workers, summary, alive.data);
+      showWorkers(workers, summary, alive.data, known);
       showTiles(tiles, now, done, alive.data, queued.next_cursor !== null);
       arrange(all.length === 0, now.length === 0, done.length === 0);
     } catch (error) {
@@ -63,6 +64,8 @@ export async function homeView() {
     ended.element.hidden = hasNoEnd;
     if (hasNone === isEmpty) return;
     isEmpty = hasNone;
+    fill(heading, hasNone ? "See your ensemble think" : "What is going on");
+    fill(lead, hasNone ? "Give it a table and say what to predict. Many small networks learn it together, and each answer shows what every one of them says." : "Jobs of this workspace, and the workers that train them.");
     const team = h("section", { class: "card flush" }, h("div", { class: "row apart" }, h("h2", {}, "Workers"), summary), workers);
     fill(body, hasNone ? welcome() : [tiles, open.element, ended.element], team);
   };
@@ -100,7 +103,7 @@ function showTiles(tiles, now, done, alive, isMore) {
     tiles,
     tile("Running", num(now.length - waiting.length), longest ? `at most ${duration(longest)} to go` : now.length > waiting.length ? "its pace is being measured" : "nothing at the moment"),
     tile("Waiting", `${num(waiting.length)}${isMore ? "+" : ""}`, next ? `the next begins in at most ${duration(next.waiting.starts_in_seconds)}` : waiting.length ? "" : "the queue is empty"),
-    tile("Finished lately", num(done.length), failed ? `${num(failed)} of them failed` : "none of them failed"),
+    tile("Finished lately", num(done.length), failed ? `${num(failed)} of them failed` : done.length ? "none of them failed" : "nothing yet"),
     tile("Workers", num(alive.length), alive.length ? `${num(alive.filter((each) => each.is_busy).length)} at work` : "nothing trains without one"),
   );
 }
@@ -165,8 +168,12 @@ function jobRow() {
   };
 }
 
-/** @param {Element} list @param {Element} summary @param {any[]} alive */
-function showWorkers(list, summary, alive) {
+/** @param {Element} list @param {Element} summary @param {any[]} alive @param {Map<string, any>} jobs those that are known */
+function showWorkers(list, summary, alive, jobs) {
+  const work = (/** @type {string} */ id) => {
+    const job = jobs.get(id);
+    return [link(job ? title(job, names.get(job.dataset_id)) : id, to("jobs", id), { class: job ? "" : "mono" }), " "];
+  };
   const nBusy = alive.filter((each) => each.is_busy).length;
   fill(summary, alive.length ? `${alive.length} alive, ${nBusy} at work` : "");
   if (!alive.length) {
@@ -180,7 +187,7 @@ function showWorkers(list, summary, alive) {
         "li",
         { class: "item" },
         h("div", {}, h("div", { class: "item-title mono" }, each.id), h("div", { class: "item-sub" }, resources(each))),
-        h("div", { class: "item-sub" }, each.job_ids.length ? each.job_ids.map((/** @type {string} */ id) => [link(id, to("jobs", id), { class: "mono" }), " "]) : each.is_busy ? "a job of another workspace" : "waits for a job"),
+        h("div", { class: "item-sub" }, each.job_ids.length ? each.job_ids.map(work) : each.is_busy ? "a job of another workspace" : "waits for a job"),
         h("span", { class: "badge", data: { status: each.is_busy ? "running" : "idle" } }, each.is_busy ? "At work" : "Idle"),
       ),
     ),
@@ -216,7 +223,7 @@ function welcome() {
     dropZone("Drop a table to begin", "CSV, Excel, Parquet, Arrow or JSON: the columns are looked at, and you choose what to predict."),
     section(
       "No table at hand?",
-      h("p", { class: "lead" }, "6497 wines with eleven measurements each: how good did people find them? A small ensemble learns it in seconds to a minute, and shows how sure it is."),
+      h("p", { class: "lead" }, "6,497 wines with eleven measurements each: how good did people find them? A small ensemble learns it in seconds to a minute, and shows how sure it is."),
       h("div", { class: "row", data: { needs: "write" } }, button),
       problem,
     ),

@@ -215,7 +215,9 @@ function eventWords({ type, data }) {
   if (type === "phase") return data.phase;
   if (type === "queued" && data.queue) return `for ${data.queue.toUpperCase()} workers`;
   if (type === "running") return data.worker ? `attempt ${data.attempt} on ${data.worker}` : "";
-  if (type === "child") return `number ${data.position}: ${data.status}`;
+  if (type === "child") return [link(`number ${data.position}`, to("jobs", data.job_id)), ` has ${data.status}`];
+  if (type === "refitting") return [`with the settings of trial ${data.trial}: `, link("its job", to("jobs", data.job_id))];
+  if (type === "succeeded" && data.model_id) return link("its model", to("models", data.model_id));
   if (type === "checkpoint" || type === "resumed") return `epoch ${data.epoch}`;
   if (typeof data.detail === "string") return data.detail;
   return Object.entries(data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
@@ -235,11 +237,20 @@ function aboutPrediction({ config, id, model_id: modelId, result }) {
   );
 }
 
+/** Settings that the runs of a sweep or a search differ in. @param {any} config @returns {string[]} */
+function variedBy({ sweep, tune }) {
+  const told = Object.entries(tune?.space ?? {}).filter(([, each]) => each !== null).map(([name]) => name);
+  return [...new Set([...[sweep?.grid ?? []].flat().flatMap((each) => Object.keys(each)), ...told])].sort();
+}
+
 /** @param {any} job */
 function about(job) {
   const { config, estimate, columns } = job;
   if (job.kind === "predict") return aboutPrediction(job);
   const settings = config.hyperparameters;
+  const varied = variedBy(config);
+  /** What each run has of its own is no fact of the whole. */
+  const given = (/** @type {[string, any, string[]][]} */ all) => all.filter(([, , names]) => !names.some((each) => varied.includes(each))).map(([name, value]) => [name, value]);
   const unused = Object.entries(columns).filter(([, each]) => each.startsWith("ignored"));
   return section(
     "Settings",
@@ -247,10 +258,13 @@ function about(job) {
       ["Predicts", config.target],
       ["Task", config.task],
       ["Preset", config.preset],
-      ["Members", num(settings.k * config.n_seeds)],
-      ["Rank", num(settings.rank)],
-      ["sigma_init", num(settings.sigma_init)],
-      ["Layers", `${settings.n_blocks} × ${settings.d_block}`],
+      ...(varied.length ? [["Tries values of", varied.join(", ")]] : []),
+      ...given([
+        ["Members", num(settings.k * config.n_seeds), ["k"]],
+        ["Rank", num(settings.rank), ["rank"]],
+        ["sigma_init", num(settings.sigma_init), ["sigma_init"]],
+        ["Layers", `${settings.n_blocks} × ${settings.d_block}`, ["n_blocks", "d_block"]],
+      ]),
       ["Split", config.split.kind],
       ["Parameters", num(estimate.n_parameters)],
       ["Memory", bytes(estimate.memory_bytes)],

@@ -47,12 +47,12 @@ function estimate(plan) {
     facts([
       ["Task", plan.task],
       ["Columns used", num(used)],
-      ["Members", num(settings.k)],
+      plan.n_runs > 1 ? ["Runs", num(plan.n_runs)] : ["Members", num(settings.k)],
       ["Parameters", num(cost.n_parameters)],
       ["Memory", bytes(cost.memory_bytes)],
       ["Time at most", cost.max_seconds < 60 ? "under a minute" : duration(cost.max_seconds)],
-      ...(plan.n_runs > 1 ? [["Runs", num(plan.n_runs)]] : []),
     ]),
+    plan.n_runs > 1 && h("p", { class: "hint" }, "Parameters and memory are those of its largest run, the time is that of all."),
     h("p", { class: "hint" }, `${duration(cost.seconds_per_epoch)} for an epoch, ${cost.basis === "workers" ? "by what workers have measured" : "as a guess"}; training stops early when it gets no better.`),
     warningList(warnings).element,
   ];

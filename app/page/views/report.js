@@ -4,7 +4,7 @@
 import { effectCharts } from "../charts/effect.js";
 import { pairMatrix } from "../charts/matrix.js";
 import { h, link } from "../dom.js";
-import { capital, measureName, num, percent } from "../format.js";
+import { capital, measureName, methodName, num, percent } from "../format.js";
 import { find, get } from "../http.js";
 import { figure } from "../figure.js";
 import { title } from "../jobs.js";
@@ -117,7 +117,7 @@ function baselines({ baselines: all }) {
     h(
       "tr",
       { class: each.name === "lometab" ? "is-target" : null },
-      h("td", {}, h("b", {}, each.name)),
+      h("td", {}, h("b", {}, methodName(each.name))),
       h("td", {}, h("span", { class: "score-bar", "aria-hidden": "true" }, h("i", { class: each.name === "lometab" ? "main" : null, style: { width: `${(100 * Math.abs(each.score ?? 0)) / most}%` } }))),
       h("td", { class: "numeric nowrap" }, num(each.score), each.std ? ` ± ${num(each.std, 2)}` : ""),
       h("td", { class: "numeric nowrap" }, each.name === "lometab" ? "" : deltaWords(each)),

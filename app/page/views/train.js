@@ -2,19 +2,19 @@
 /** Asking for a model: what, how long, how the members differ; and what it will take. */
 
 import { fill, h, link } from "../dom.js";
-import { capital, count, duration, json, shell } from "../format.js";
+import { capital, count, duration, json, methodName, shell } from "../format.js";
 import { address, get, put } from "../http.js";
 import { checkBox, field, problemBox, section, select, snippet, tabs } from "../parts.js";
 import { choices, parse, readSchemas, settings as readSettings } from "../schema.js";
 import { draft, go, keepDraft, to } from "../state.js";
-import { gridOf, makeKnobs, sweepFields, tuneFields } from "./knobs.js";
+import { makeKnobs } from "./knobs.js";
 import { planner } from "./plan.js";
+import { gridOf, sweepFields, tuneFields } from "./settings.js";
 
 const TIMED = "time";
 const MINUTES = 10; // of a search by the clock, until somebody says otherwise
 const FIRST = "fast"; // the preset of a first look, if there is one
 const TASKS = [["auto", "by its values"], ["regression", "a number (regression)"], ["binary", "one of two classes"], ["multiclass", "one of several classes"]];
-const BASELINES = /** @type {Record<string, string>} */ ({ tabm: "TabM", "deep-ensemble": "Deep ensemble", additive: "Additive masks", mlp: "One MLP", catboost: "CatBoost" });
 
 /** @param {string | undefined} id @param {URLSearchParams} query */
 export async function trainView(id, query) {
@@ -45,11 +45,12 @@ function form(dataset, schemas, query) {
     preset: presets.includes(FIRST) ? FIRST : presets[0],
     hyperparameters: {},
   };
-  let kind = query.get("kind") ?? "train";
+  let kind = ["sweep", "tune"].find((each) => each === query.get("kind")) ?? "train";
   let isByClock = false;
   const sweep = { axes: [{ name: "rank", text: "1, 4, 16" }, { name: "sigma_init", text: "0.1, 0.5, 1, 2" }], seeds: 1 };
   const tune = { n_trials: 20, seeds: 3, finalists: 3 };
 
+  const search = tuneFields(tune, settings, () => changed());
   const build = () => {
     /** @type {Record<string, any>} */
     const body = { ...config };
@@ -60,7 +61,8 @@ function form(dataset, schemas, query) {
     if (isByClock) return body;
     if (kind !== "train") body.kind = kind;
     if (kind === "sweep") body.sweep = { grid: gridOf(sweep.axes, settings), seeds: sweep.seeds };
-    if (kind === "tune") body.tune = { ...tune };
+    const space = search.space();
+    if (kind === "tune") body.tune = { ...tune, ...(space && { space }) };
     return body;
   };
 
@@ -89,12 +91,14 @@ function form(dataset, schemas, query) {
   const planned = new Promise((done) => {
     plan.onPlan((each) => {
       knobs.show(each);
+      search.show(each);
       done(each); // then presets may be asked about
     });
   });
   knobs.show({ hyperparameters: { rank: 4, sigma_init: 1 } }); // until the service has told
 
-  const parts = { train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: tuneFields(tune, () => changed()) };
+  const part = h("div", {});
+  const parts = /** @type {Record<string, HTMLElement>} */ ({ train: knobs.element, sweep: sweepFields(sweep, settings, () => changed()), tune: search.element });
   /** @type {HTMLElement} */
   let how;
   const time = (/** @type {boolean} */ isTimed) => {
@@ -104,7 +108,7 @@ function form(dataset, schemas, query) {
   };
   const choose = (/** @type {string} */ name) => {
     kind = name;
-    for (const [each, part] of Object.entries(parts)) part.hidden = each !== name;
+    fill(part, parts[name]); // the others are kept as they are
     changed();
   };
   const element = h(
@@ -119,7 +123,7 @@ function form(dataset, schemas, query) {
         { class: "stack" },
         what(dataset, config, () => changed()),
         section("How long", ...howLong(config, presets, planned, (isTimed) => time(isTimed))),
-        (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), parts.train, parts.sweep, parts.tune)),
+        (how = section("How", tabs(["Train", "Sweep", "Tune"], capital(kind), (name) => choose(name.toLowerCase()), "Kind of job"), part)),
         section("Side by side with", baselines(config, choices(schemas, "BaselineName"), () => changed()), h("p", { class: "hint" }, "Trained on the same rows after the model, and reported beside it.")),
         more(config, settings, () => changed()),
       ),
@@ -149,11 +153,11 @@ function what(dataset, config, changed) {
     else config.task = value;
     changed();
   });
-  const name = h("input", { type: "text", maxlength: 100, placeholder: "optional, such as churn", on: { input: () => set(config, "name", name.value.trim() || null, changed) } });
+  const name = h("input", { type: "text", maxlength: 100, placeholder: "such as churn", on: { input: () => set(config, "name", name.value.trim() || null, changed) } });
   return section(
     "What",
     h("div", { class: "fields" }, field("Predict", target), field("It is", task), field("Name of the model", name)),
-    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows without it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
+    h("div", { class: "row" }, checkBox("Keep copies of a row in one part", (isOn) => set(config, "split", isOn ? { group_duplicates: true } : null, changed)), checkBox("Leave out rows that lack it", (isOn) => set(config, "drop_missing_target", isOn || null, changed))),
     h("p", { class: "hint" }, "Kinds of columns are changed on the page of the ", link("table", to("data", dataset.id)), "."),
   );
 }
@@ -209,7 +213,7 @@ function baselines(config, names, changed) {
     "div",
     { class: "row" },
     names.map((value) => {
-      return checkBox(BASELINES[value] ?? capital(value), (isOn) => {
+      return checkBox(methodName(value), (isOn) => {
         const others = (config.baselines ?? []).filter((/** @type {string} */ each) => each !== value);
         const all = isOn ? [...others, value] : others;
         set(config, "baselines", all.length ? all : null, changed);
