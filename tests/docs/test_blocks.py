@@ -67,11 +67,30 @@ def test_blocks_of_other_languages_are_known() -> None:
         assert n_run == sum(block.language != "js" for block in found), page
 
 
-def test_numbers_may_differ_and_nothing_else() -> None:
-    same = follow_docs.mask("job_0a1  rmse 0.52, 12 of 3e-05")
-    assert same == follow_docs.mask("job_77f rmse 1.2, 3 of 0.1")
-    assert same != follow_docs.mask("job_77f mae 1.2, 3 of 0.1")
-    assert same != follow_docs.mask("job_77f rmse 1.2, 3 of 0.1\nand more")
+@pytest.mark.parametrize(
+    ("shown", "printed", "alike"),
+    [
+        ("job_0a1  rmse 0.52", "job_77f rmse 0.53", True),
+        ("job_0a1 rmse 0.52", "job_77f mae 0.52", False),
+        ("rmse 0.52", "rmse 0.62", False),
+        ("rmse 0.52", "rmse 0.52\nand more", False),
+        ("diversity 0.00341", "diversity 0.00351", True),
+        ("diversity 0.00341", "diversity 0.00441", False),
+        ("by -0.64", "by +0.64", False),
+        ("12 of 1,299 rows", "12 of 1,299 rows", True),
+        ("12 of 1,299 rows", "12 of 1,300 rows", False),
+        ("lr 3e-05", "lr 3e-04", False),
+        ("at 2026-01-02T03:04:05Z", "at 2027-11-12T13:14:15.5Z", True),
+        ("███|··  0.501", "██|···  0.499", True),
+        ("[0.65 0.69]", "[0.65 0.09]", False),
+        ("[0.65 0.69]", "[0.65]", False),
+        ('"revision":"0013"', '"revision":"0014"', False),
+    ],
+)
+def test_figures_may_differ_a_little_and_ids_at_all(
+    shown: str, printed: str, alike: bool
+) -> None:
+    assert follow_docs.is_alike(shown, printed) is alike
 
 
 @pytest.mark.processes
