@@ -80,7 +80,8 @@ def list_pages() -> list[Path]:
 
 
 def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page)
+    inside = page.relative_to(ROOT) if page.is_relative_to(ROOT) else page.name
+    return str(inside)
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -239,7 +240,7 @@ def serve(folder: Path) -> Iterator[str]:
             stderr=file,
         )
     try:
-        yield _read_address(process, log)
+        yield read_address(process, log)
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -247,7 +248,7 @@ def serve(folder: Path) -> Iterator[str]:
         process.stdin.close()
 
 
-def _read_address(process: subprocess.Popen[bytes], log: Path) -> str:
+def read_address(process: subprocess.Popen[bytes], log: Path) -> str:
     for _ in range(1200):
         said = log.read_text(errors="replace")
         found = re.search(r"http://[\d.]+:\d+", said)

@@ -46,10 +46,12 @@ def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
         if block.reason not in (None, follow_docs.NO_NODE)
     }
     assert left_out == {
-        "README: they install a virtual environment; what they do is what the tests do",
-        "install: it changes the environment; `make packages` does it in clean ones",
-        "install: a service runs beside this page already",
-        "install: it needs Docker",
+        "README: they set up a virtual environment; `make follow-clone` runs them in a "
+        "clone",
+        "client: `make follow-clone` does, in an environment of its own",
+        "install: `make follow-clone` does, in an environment of its own",
+        "install: one runs beside this page; `make follow-clone` does",
+        "install: it needs Docker; `make follow-clone` checks what it refers to",
         "languages: `make onnx-node` has installed it, or the next blocks are left out",
         "tune: it takes as long as it says",
     }
