@@ -8,7 +8,7 @@ A service of its own runs beside them, with the embedded default, and stands for
 address that pages name. Every `sh` and `python` block of a page is run in its order;
 the blocks of a page share their variables. A `text` block right after one is what it
 printed. Ids and times differ from run to run and are not compared; words and whole
-numbers have to be the same, and a figure with decimals within 5 %, as processors round
+numbers have to be the same, and a figure with decimals within 1 %, as processors round
 differently and training adds it up. Before a block may stand
 
     <!-- not run: why -->     it is left out, and the reason is listed
@@ -49,7 +49,7 @@ _FENCE = re.compile(
 _NUMBER = re.compile(
     r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\w)"
 )
-CLOSE = 0.05
+CLOSE = 0.01
 """How far a figure may be from the one that is shown, as a share of it."""
 _KEEP = '\ndeclare -f > "$STATE"; export -p >> "$STATE"'
 
@@ -116,7 +116,7 @@ def is_alike(shown: str, printed: str) -> bool:
 def list_words(text: str) -> list[str]:
     """The lines without their numbers, ids, and how wide columns and bars are."""
     text = _NUMBER.sub("#", _mask_ids(text))
-    lines = (re.sub(r"[\s─━█·|-]+", " ", line).strip() for line in text.splitlines())
+    lines = (re.sub(r"[\s─━═█·|-]+", " ", line).strip() for line in text.splitlines())
     return [line for line in lines if line]
 
 
