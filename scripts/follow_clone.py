@@ -160,7 +160,7 @@ class Walk:
         following = re.findall(r"\]\((\w+\.md)\)", text.partition("Next: ")[2])
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(self.serve(serve, python)) if serve else NO_URL
-            self.follow(page, url, python, self.folder / f"empty-{name}")
+            self.follow(page, url, python, self.folder / f"empty-install-{name}")
             for each in following:
                 self.page(install.with_name(each), url, python)
         shutil.rmtree(python.parents[1])
