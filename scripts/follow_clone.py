@@ -138,8 +138,7 @@ class Walk:
 
     def readme(self, with_tests: bool = False) -> None:
         page = self.clone / "README.md"
-        (block,) = (each for each in read_page(page) if is_ours(each))
-        lines, serve = part(block.code)
+        lines, serve = part(list_lines(page.read_text(encoding="utf-8")))
         self.run(lines)
         if with_tests:
             self.run("make test")
@@ -154,22 +153,20 @@ class Walk:
         page = self.folder / f"install-{name}.md"
         page.write_text(text, encoding="utf-8")
         python = self.make_environment()
-        codes = [block.code for block in read_blocks(text) if is_ours(block)]
-        lines, serve = part("".join(codes))
+        lines, serve = part(list_lines(text))
         self.run(lines, python)
-        following = re.findall(r"\]\((\w+\.md)\)", text.partition("Next: ")[2])
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(self.serve(serve, python)) if serve else NO_URL
             self.follow(page, url, python, self.folder / f"empty-install-{name}")
-            for each in following:
+            for each in list_next(text):
                 self.page(install.with_name(each), url, python)
         shutil.rmtree(python.parents[1])
 
     def page(self, page: Path, url: str, python: Path) -> None:
-        codes = [block.code for block in read_page(page) if is_ours(block)]
-        if codes:
+        lines = list_lines(page.read_text(encoding="utf-8"))
+        if lines:
             python = self.make_environment()
-            self.run("".join(codes), python)
+            self.run(lines, python)
         self.follow(page, url, python, self.folder / f"empty-{page.stem}")
 
     def compose(self) -> None:
@@ -193,8 +190,14 @@ def is_ours(block: Block) -> bool:
     return "make follow-clone" in (block.reason or "")
 
 
-def read_page(page: Path) -> list[Block]:
-    return read_blocks(page.read_text(encoding="utf-8"))
+def list_lines(text: str) -> str:
+    """Those of a page that only this script runs."""
+    return "".join(block.code for block in read_blocks(text) if is_ours(block))
+
+
+def list_next(text: str) -> list[str]:
+    """The pages that a section goes on to."""
+    return re.findall(r"\]\((\w+\.md)\)", text.partition("Next: ")[2])
 
 
 def cut(text: str, title: str) -> str:

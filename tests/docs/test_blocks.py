@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import follow_docs
+from scripts import follow_clone, follow_docs
 
 PAGES = follow_docs.list_pages()
 # One service for all pages, and pages one after the other.
@@ -55,6 +55,23 @@ def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
         "languages: `make onnx-node` has installed it, or the next blocks are left out",
         "tune: it takes as long as it says",
     }
+
+
+def test_the_long_form_finds_its_parts() -> None:
+    """What is left out here because `make follow-clone` runs it, that finds."""
+    start = follow_docs.ROOT / "docs" / "start"
+    install = (start / "install.md").read_text(encoding="utf-8")
+    texts = [follow_clone.cut(install, each) for each in follow_clone.SECTIONS.values()]
+    codes = [follow_clone.list_lines(text) for text in texts]
+    assert [part.count("pip install") for part in codes] == [2, 2, 1]
+    assert follow_clone.part(codes[2])[1] == "lometab serve\n"
+    following = [follow_clone.list_next(text) for text in texts]
+    assert {f"{page}" for pages in following for page in pages} | {"install.md"} == {
+        path.name for path in start.glob("*.md")
+    }
+    readme = (follow_docs.ROOT / "README.md").read_text(encoding="utf-8")
+    before, serve = follow_clone.part(follow_clone.list_lines(readme))
+    assert before.startswith("make demo") and serve.startswith("make serve")
 
 
 def test_blocks_of_other_languages_are_known() -> None:
