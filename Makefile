@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow notebooks onnx-node clean
+.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow follow-clone notebooks onnx-node clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -127,6 +127,9 @@ docs: $(INSTALLED) ## Write docs/errors.md and the README's figures, build the s
 
 follow: $(INSTALLED) ## Follow README, Start and Do line by line in empty directories
 	$(BIN)/python scripts/follow_docs.py
+
+follow-clone: $(INSTALLED) ## Follow README and Start in a clone, with pip in clean environments
+	$(BIN)/python -m scripts.follow_clone
 
 notebooks: $(INSTALLED) ## Run the notebooks and keep their outputs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
