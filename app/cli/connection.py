@@ -38,7 +38,9 @@ Key = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", help="Where this machine keeps models, if not the usual place."
+        "--data-dir",
+        help="Where this machine keeps data and models, if not in the usual place; or "
+        "LOMETAB_DATA_DIR.",
     ),
 ]
 
@@ -81,7 +83,7 @@ def _run_locally(data_dir: Path | None, n_workers: int) -> Iterator[str]:
         host="127.0.0.1", port=0, root_path="", shutdown_seconds=5
     )
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    logging.disable(logging.INFO)  # a line for each of our own requests
+    logging.disable(logging.WARNING)  # our own requests, and what was tidied up
     db.migrate()
     config = make_config(settings)
     server = uvicorn.Server(config)
