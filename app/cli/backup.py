@@ -61,8 +61,8 @@ def restore(
 ) -> None:
     """Put a backup in the place of an empty data directory.
 
-    Nothing that is there is overwritten: name another by --data-dir, or move the old one
-    away. The service must not run there.
+    Nothing that is there is overwritten: name another by --data-dir, or move the old
+    one away. The service must not run there.
     """
     settings = find_settings(data_dir=data_dir)
     database = _find_database(settings)

@@ -41,14 +41,17 @@ def get_console() -> Console:
 
 def complain(text: str) -> None:
     """Say what is wrong, on standard error."""
-    Console(stderr=True, highlight=False).print(
-        f"[bold red]lometab:[/] {_escape(text)}", soft_wrap=True
-    )
+    _say(f"[bold red]lometab:[/] {_escape(text)}")
 
 
 def note(text: str) -> None:
     """Say something beside the answer, on standard error."""
-    Console(stderr=True, highlight=False).print(_escape(text), soft_wrap=True)
+    _say(_escape(text))
+
+
+def _say(markup: str) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(markup, soft_wrap=not console.is_terminal)
 
 
 def print_json(value: Any) -> None:
@@ -68,6 +71,13 @@ def print_lines(*lines: str) -> None:
     console = get_console()
     for line in lines:
         console.print(_escape(line), soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """Sentences: in a terminal folded between words, where a line that is there to be
+    copied is not."""
+    console = get_console()
+    console.print(_escape(text), soft_wrap=not console.is_terminal)
 
 
 def print_rows(

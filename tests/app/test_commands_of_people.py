@@ -358,7 +358,7 @@ def test_where_ids_have_no_room_side_by_side_each_row_is_a_paragraph(
     ids = ["job_0123456789abcdef01234567", "mdl_0123456789abcdef01234567"]
     rows = [{"id": ids[0], "model_id": ids[1], "kind": "train"}] * 2
     columns = {"job": "id", "model": "model_id", "kind": "kind"}
-    for width, n_lines in ((44, 7), (58, 7), (80, 3)):
+    for width, n_lines in ((44, 7), (57, 7), (80, 3)):
         screen = io.StringIO()
         console = Console(file=screen, width=width, force_terminal=True)
         monkeypatch.setattr("app.cli.output.get_console", lambda c=console: c)
