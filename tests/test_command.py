@@ -108,7 +108,7 @@ def test_two_interrupts_cancel_however_fast_they_come(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == INTERRUPTED, (tmp_path / "err").read_text()
     told = (tmp_path / "err").read_text()
-    assert "cancelling" in told and "Traceback" not in told
+    assert "is cancelled" in told and "Traceback" not in told
     assert query(tmp_path, "SELECT status FROM jobs") == [("cancelled",)]
     assert query(tmp_path, "SELECT count(*) FROM models") == [(0,)]
 

@@ -153,6 +153,11 @@ def ask_as_triton(
     ]
     with pytest.raises(triton.InferenceServerException, match="no model"):
         peer.infer("nothing", inputs, headers=headers)
+    with pytest.raises(triton.InferenceServerException, match="] there is no model"):
+        peer.get_model_metadata("nothing", headers=headers)
+    wrong = {"Authorization": "Bearer lmt_nobody"}
+    with pytest.raises(triton.InferenceServerException, match=r"\[401\] .*key"):
+        peer.get_model_metadata("kind", headers=wrong)
     peer.close()
 
 

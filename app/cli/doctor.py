@@ -14,7 +14,7 @@ import typer
 
 from app.cli.connection import DataDir
 from app.cli.mistakes import explain
-from app.cli.output import AsJson, print_json, print_lines
+from app.cli.output import AsJson, print_json, print_lines, print_text
 from app.cli.service import has_nothing
 from lometab import __version__
 from lometab.extras import EXTRAS, is_installed
@@ -61,7 +61,7 @@ def doctor(
         print_json([line._asdict() for line in lines])
     else:
         for line in lines:
-            print_lines(str(line))
+            print_text(str(line))
         n_faults = sum(line.state == "FAULT" for line in lines)
         print_lines(f"{n_faults} checks found faults" if n_faults else "all is well")
     raise typer.Exit(1 if _has_fault(lines) else 0)

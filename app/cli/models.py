@@ -1,6 +1,7 @@
 """`lometab models`."""
 
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,8 @@ from app.cli.output import (
 )
 from lometab.client import Model
 
+N_METRICS = 3
+"""That a list of models shows of each."""
 group = typer.Typer(help="Models: list, promote, alias, export, prune.")
 
 Reference = Annotated[
@@ -44,6 +47,8 @@ def list_models(
     if as_json:
         print_json(rows)
         return
+    for row in rows:  # the others are in `models show`
+        row["metrics"] = dict(islice((row["metrics"] or {}).items(), N_METRICS))
     print_rows(
         rows,
         {

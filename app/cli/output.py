@@ -64,7 +64,7 @@ def print_done(value: Mapping[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
         print_json(value)
     else:
-        print_lines(text)
+        print_text(text)
 
 
 def print_lines(*lines: str) -> None:

@@ -275,7 +275,7 @@ def leave(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.info)
     else:
-        print_lines(f"{job.id} is {job.status}: lometab jobs watch {job.id}")
+        print_lines(f"{job.id} is {job.status}", f"next: lometab jobs watch {job.id}")
 
 
 class _Interrupts:
