@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lometab.client import Client, ClientError
+from lometab.client.wire import find_url
+from lometab.errors import DataError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -57,6 +59,10 @@ def open_client(
         workers: how many train meanwhile, if it is our own.
     """
     if url is not None:
+        try:
+            find_url(url)
+        except ClientError as error:
+            raise DataError(str(error)) from error
         with Client(url, key) as client:
             yield client
         return
