@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow follow-clone notebooks onnx-node clean
+.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow follow-clone notebooks onnx-node mlserver clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -140,6 +140,12 @@ onnx-node: ## Install onnxruntime-node into build/, and run the JavaScript of th
 	npm install --silent --ignore-scripts --no-save --no-fund --no-audit \
 		--prefix build/onnx-node onnxruntime-node@1.30.0
 	$(BIN)/python scripts/follow_docs.py docs/do/languages.md
+
+mlserver: $(INSTALLED) ## Install MLServer into build/, where it may have its own versions; test with its client
+	$(BIN)/python -m venv build/mlserver
+	build/mlserver/bin/python -m pip install --quiet --disable-pip-version-check \
+		mlserver==1.7.1
+	$(PYTEST) tests/test_peers.py
 
 bench-%: $(INSTALLED) ## Run benchmarks/<name>.py
 	$(BIN)/python benchmarks/$*.py

@@ -30,6 +30,7 @@ from app.errors import (
     HeadersTooLarge,
     TooLarge,
     send_problem,
+    tell_neighbours,
     to_app_error,
 )
 from app.observe import WHOSE
@@ -79,7 +80,7 @@ class Guard:
             if is_begun:
                 raise
             told = to_app_error(error, scope.get("request_id", "-"))
-            await send_problem(told, send_on)
+            await send_problem(tell_neighbours(told, scope["path"]), send_on)
         finally:
             if use is not None:
                 use.leave()
