@@ -340,15 +340,23 @@ def features(table: Table, schema: Schema) -> tuple[Float, NDArray[np.object_]]:
     """
     x_num = np.empty((n_rows(table), len(schema.numeric)), dtype=np.float64)
     for i, name in enumerate(schema.numeric):
-        convert = read_moments if name in schema.datetime else read_numbers
-        x_num[:, i] = convert(
-            table[name], name, schema.missing_of(name), schema.formats.get(name)
-        )
-        _refuse_infinite(x_num[:, i], name)
+        x_num[:, i] = read_feature(table, schema, name)
     x_cat = np.empty((n_rows(table), len(schema.categorical)), dtype=object)
     for i, name in enumerate(schema.categorical):
-        x_cat[:, i] = read_categories(table[name], frozenset(schema.missing))
+        x_cat[:, i] = read_feature(table, schema, name)
     return x_num, x_cat
+
+
+def read_feature(table: Table, schema: Schema, name: str) -> NDArray[Any]:
+    """One column of `x_num` or of `x_cat`."""
+    if name in schema.categorical:
+        return read_categories(table[name], frozenset(schema.missing))
+    convert = read_moments if name in schema.datetime else read_numbers
+    found = convert(
+        table[name], name, schema.missing_of(name), schema.formats.get(name)
+    )
+    _refuse_infinite(found, name)
+    return found
 
 
 def target(table: Table, schema: Schema) -> NDArray[Any]:
