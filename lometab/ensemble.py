@@ -229,7 +229,7 @@ def _transform_batches(
     """The training rows of the table, some at a time."""
     names = [*schema.numeric, *schema.categorical]
     # As many numbers at a time, whatever the width.
-    size = max(1000, 2**22 // max(1, len(names)))
+    size = max(1000, 2**20 // max(1, len(names)))
     start = first = 0
     for chunk in table.chunks(size, names):
         n_rows = len(next(iter(chunk.values())))

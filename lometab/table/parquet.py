@@ -118,11 +118,11 @@ class SomeRows(Mapping[str, pa.ChunkedArray]):
     left out is in memory for a moment only."""
 
     def __init__(self, table: ParquetTable, rows: NDArray[np.intp]) -> None:
-        self._table, self._rows = table, rows
+        self._table, self.rows = table, rows
         self.n_rows = len(rows)
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
-        return self._table[name].take(pa.array(self._rows))
+        return self._table[name].take(pa.array(self.rows))
 
     def __contains__(self, name: object) -> bool:
         return name in self._table

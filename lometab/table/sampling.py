@@ -42,14 +42,17 @@ def thin_rows(rows: Rows, strata: NDArray[Any] | None, n_rows: int, seed: int) -
 def share_rows(sizes: dict[Any, int], n_rows: int) -> dict[Any, int]:
     """How many rows each part keeps if all together may be so many; one at least.
 
-    What rounding leaves goes to the first part, which is the one to train on.
+    What rounding leaves goes to the first part that has room, the one to train on.
     """
     total = sum(sizes.values())
     if total <= n_rows:
         return sizes
     kept = {name: max(1, size * n_rows // total) for name, size in sizes.items()}
-    first = next(iter(kept))
-    kept[first] = max(1, kept[first] + n_rows - sum(kept.values()))
+    left = n_rows - sum(kept.values())
+    for name, size in sizes.items():
+        more = max(min(left, size - kept[name]), 1 - kept[name])
+        kept[name] += more
+        left -= more
     return kept
 
 

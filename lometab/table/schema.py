@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
@@ -85,6 +86,7 @@ def infer_schema(
     verdicts: Mapping[str, Verdict] | None = None,
     drop_missing_target: bool = False,
     min_frequency: int | None = None,
+    max_rows: int | None = None,
     describe_rows: Callable[[Sequence[int]], str] | None = None,
 ) -> Schema:
     """Decide each column's kind from all its values, and the task from the target's.
@@ -95,6 +97,7 @@ def infer_schema(
         verdicts: what has been decided of columns before; others are looked at.
         min_frequency: how rare categories are that share one input; None: by the
             number of rows.
+        max_rows: how many rows will be used, if not all.
         describe_rows: names rows in errors, given their numbers from 0.
     """
     columns = columns or {}
@@ -159,7 +162,8 @@ def infer_schema(
         formats=formats,
         missing_in=missing_in,
         drop_missing_target=drop_missing_target,
-        min_frequency=min_frequency or default_min_frequency(n_rows(table)),
+        min_frequency=min_frequency
+        or default_min_frequency(min(n_rows(table), max_rows or sys.maxsize)),
     )
     if not schema.numeric and not schema.categorical:
         reasons = ", ".join(f"{name}: {reason}" for name, reason in ignored.items())
