@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lometab import ensemble
+from lometab import cost, ensemble
 from lometab.config import TRAINING_ENVIRONMENT, TrainConfig
-from lometab.cost import cost_of
 from lometab.errors import TrainingCancelled
 from lometab.predictor import Predictor
 from lometab.table import ParquetTable, Split, infer_schema, read_file, sampling
@@ -193,11 +192,18 @@ def write_numbers(path: Path, n_rows: int, n_columns: int) -> None:
 
 
 CHILD = """
-import os, sys
+import sys
+from functools import partial
 from pathlib import Path
 from worker.messages import Spec
 from worker.train import Cells
-import lometab.baselines, lometab.ensemble  # all that is loaded before there are rows
+import lometab.baselines  # all that is loaded before there are rows
+from lometab import ensemble, row_file
+from lometab.table import sampling
+
+sampling.HELD_ROWS = int(sys.argv[1])
+row_file.SAMPLE_BYTES = int(sys.argv[2])
+ensemble.prepare_file = partial(ensemble.prepare_file, buffer_bytes=int(sys.argv[2]))
 
 def read(name):
     line = next(line for line in open("/proc/self/status") if line.startswith(name))
@@ -208,12 +214,14 @@ spec = Spec.from_json(sys.stdin.readline())
 Cells(spec, Path.cwd()).run(spec, lambda _: None, set())
 print(read("VmHWM") - level)
 """
+HELD, BUFFER = 10_000, 4 * 2**20
+"""A tenth of what they are, so that a table of a tenth shows the same."""
 
 
 def measure_peak(spec: Spec, folder: Path) -> int:
     """Memory of a child process, as its supervisor counts it, above its imports."""
     done = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", CHILD, str(HELD), str(BUFFER)],
         cwd=folder,
         env={**TRAINING_ENVIRONMENT, "OMP_NUM_THREADS": "1"},
         input=spec.to_json() + "\n",
@@ -228,11 +236,15 @@ def measure_peak(spec: Spec, folder: Path) -> int:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_what_does_not_fit_in_memory_is_trained_from_a_file(
-    spec: Spec, tmp_path: Path
+    spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The estimate tells the two apart, and the limit between them is kept."""
-    write_numbers(tmp_path / DATA, 600_000, 50)
-    sample = ParquetTable(tmp_path / DATA).sample(20_000)
+    """The estimate tells the two apart, and a limit between them is kept."""
+    monkeypatch.setattr(cost, "HELD_ROWS", HELD)
+    monkeypatch.setattr(cost, "BUFFER_BYTES", BUFFER)
+    monkeypatch.setattr(cost, "SAMPLE_BYTES", BUFFER)
+    n_rows, n_columns = 400_000, 60
+    write_numbers(tmp_path / DATA, n_rows, n_columns)
+    sample = ParquetTable(tmp_path / DATA).sample(2000)
     schema = infer_schema(sample, target="y", task="regression")
     config = replace(CONFIG, max_epochs=1, batch_size=8192, share_batches=True)
     peaks, estimates = {}, {}
@@ -246,8 +258,8 @@ def test_what_does_not_fit_in_memory_is_trained_from_a_file(
             hyperparameters=asdict(config),
         )
         peaks[storage] = measure_peak(job, tmp_path)
-        estimates[storage] = cost_of(
-            schema, 600_000, config, is_file=True, storage=storage
+        estimates[storage] = cost.cost_of(
+            schema, n_rows, config, is_file=True, storage=storage
         ).training_bytes
     limit = sum(estimates.values()) // 2
     assert estimates["file"] < limit < estimates["memory"]
