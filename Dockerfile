@@ -23,6 +23,8 @@ COPY app app
 COPY worker worker
 COPY migrations migrations
 COPY examples/wine_quality.csv examples/wine_quality.csv
+# With the site that `/help` shows, if `make docs` has built it.
+COPY docs docs
 RUN PIP_CONSTRAINT=/build/constraints.txt /opt/pip/bin/python -m pip wheel \
         --no-deps --wheel-dir /wheels . && \
     $INTO --no-deps --no-index --prefix /code /wheels/*.whl

@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow notebooks onnx-node clean
+.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow follow-clone notebooks onnx-node mlserver clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -38,8 +38,8 @@ serve: $(INSTALLED) ## Run the API and a worker until Ctrl-C
 
 test: $(INSTALLED) ## Run all tests, against SQLite and against real Postgres and Redis
 	$(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing'
-	$(BIN)/pytest -m timing
-	TEST_BLOB_STORE=s3 $(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing' \
+	$(BIN)/pytest -m timing $$(grep -rl --include='test_*.py' 'mark\.timing' tests)
+	TEST_BLOB_STORE=s3 $(PYTEST) $(SPREAD) -m 'not timing' \
 		-k 'not production' tests/app/test_datasets.py tests/app/test_predictions.py \
 		tests/app/test_retention.py tests/app/test_backup.py tests/test_predictions.py
 
@@ -128,6 +128,9 @@ docs: $(INSTALLED) ## Write docs/errors.md and the README's figures, build the s
 follow: $(INSTALLED) ## Follow README, Start and Do line by line in empty directories
 	$(BIN)/python scripts/follow_docs.py
 
+follow-clone: $(INSTALLED) ## Follow README and Start in a clone, with pip in clean environments
+	$(BIN)/python -m scripts.follow_clone
+
 notebooks: $(INSTALLED) ## Run the notebooks and keep their outputs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--constraint constraints.txt ipykernel nbclient
@@ -137,6 +140,12 @@ onnx-node: ## Install onnxruntime-node into build/, and run the JavaScript of th
 	npm install --silent --ignore-scripts --no-save --no-fund --no-audit \
 		--prefix build/onnx-node onnxruntime-node@1.30.0
 	$(BIN)/python scripts/follow_docs.py docs/do/languages.md
+
+mlserver: $(INSTALLED) ## Install MLServer into build/, where it may have its own versions; test with its client
+	$(BIN)/python -m venv build/mlserver
+	build/mlserver/bin/python -m pip install --quiet --disable-pip-version-check \
+		mlserver==1.7.1
+	$(PYTEST) tests/test_peers.py
 
 bench-%: $(INSTALLED) ## Run benchmarks/<name>.py
 	$(BIN)/python benchmarks/$*.py

@@ -474,6 +474,13 @@ def problem(error: AppError) -> Problem:
     return Problem(error.status, headers, body)
 
 
+def tell_neighbours(error: AppError, path: str) -> AppError:
+    """The Open Inference Protocol has the sentence of an error in `error`."""
+    if path.removeprefix(get_settings().root_path).startswith("/v2/"):
+        error.members.setdefault("error", error.detail)
+    return error
+
+
 def to_app_error(error: Exception, request_id: str = "-") -> AppError:
     """What a client is told of an error, whoever raised it; bugs are logged here."""
     if isinstance(error, AppError):

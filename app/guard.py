@@ -30,6 +30,7 @@ from app.errors import (
     HeadersTooLarge,
     TooLarge,
     send_problem,
+    tell_neighbours,
     to_app_error,
 )
 from app.observe import WHOSE
@@ -59,7 +60,7 @@ class Guard:
                 is_begun = True
                 if use is not None and use.rate:
                     _tell_limit(message, use)
-                if message.get("status", 500) < 400 and scope["method"] not in _SAFE:
+                if _is_change(scope, message):
                     await _record(scope, message)
             await send(message)
 
@@ -79,7 +80,7 @@ class Guard:
             if is_begun:
                 raise
             told = to_app_error(error, scope.get("request_id", "-"))
-            await send_problem(told, send_on)
+            await send_problem(tell_neighbours(told, scope["path"]), send_on)
         finally:
             if use is not None:
                 use.leave()
@@ -149,16 +150,23 @@ def _tell_limit(message: Message, use: KeyUse) -> None:
     message["headers"] = [*message.get("headers", ()), *pairs]
 
 
+def _is_change(scope: Scope, message: Message) -> bool:
+    """Whether a route of FastAPI's changed something; predict is none of them."""
+    return (
+        hasattr(scope.get("route"), "path")
+        and message.get("status", 500) < 400
+        and scope["method"] not in _SAFE
+        and not PREDICT.fullmatch(find_path(scope))
+    )
+
+
 async def _record(scope: Scope, message: Message) -> None:
     """Keep a change in the audit, before its caller hears that it was made."""
-    route = getattr(scope.get("route"), "path", None)
-    if route is None or PREDICT.fullmatch(find_path(scope)):
-        return
     await run_in_threadpool(
         record_change,
         scope["state"]["caller"],
         scope["method"],
-        route,
+        scope["route"].path,
         _find_target(scope, message),
         message["status"],
         scope.get("request_id"),

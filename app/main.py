@@ -134,3 +134,4 @@ async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
 app = Observed(Manners(Guard(dispatch)))
 # What is loaded by now stays: neither a collection nor the exit need look through it.
 gc.freeze()
+gc.enable()  # `lometab serve` has it wait until here

@@ -31,13 +31,16 @@ class Manners:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        origins = tuple(get_settings().cors_origins)
-        if not origins:
+        origins = get_settings().cors_origins
+        if origins:
+            await self._find_cors(tuple(origins))(scope, receive, send)
+        else:
             await self._answer(scope, receive, send)
-            return
+
+    def _find_cors(self, origins: tuple[str, ...]) -> ASGIApp:
         if self._cors is None or self._cors[0] != origins:
             self._cors = origins, _allow(self._answer, origins)
-        await self._cors[1](scope, receive, send)
+        return self._cors[1]
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         packer = _choose(scope)
@@ -126,11 +129,11 @@ PACKERS: dict[str, type[Packer]] = {"zstd": Zstd, "gzip": Gzip}
 
 def _choose(scope: Scope) -> tuple[str, type[Packer]] | None:
     """The encoding that the client likes best, if it wants any."""
-    given = b",".join(v for n, v in scope["headers"] if n == b"accept-encoding")
+    given = [v for n, v in scope["headers"] if n == b"accept-encoding"]
     if not given:
         return None
     weights = {}
-    for part in given.decode("latin-1").lower().split(","):
+    for part in b",".join(given).decode("latin-1").lower().split(","):
         name, _, weight = part.partition(";")
         try:
             weights[name.strip()] = float(weight.strip().removeprefix("q=") or 1)

@@ -214,7 +214,7 @@ def started(
         family = psutil.Process(process.pid)
         try:
             wait_until(
-                lambda: process.poll() is not None or is_open(port),
+                lambda: process.poll() is not None or does_answer(port),
                 seconds=seconds,
                 what=f"{command[0]} listens",
             )
@@ -230,9 +230,13 @@ def started(
                 each.kill()
 
 
-def is_open(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+def does_answer(port: int) -> bool:
+    """A port that is open only is not enough: ours is tried out before it is served."""
+    try:
+        httpx.get(f"http://127.0.0.1:{port}/", timeout=5)
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 class Connection:

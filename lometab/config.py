@@ -12,6 +12,8 @@ Task = Literal["regression", "binary", "multiclass"]
 Variant = Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
 BaselineName = Literal["additive", "tabm", "deep-ensemble", "mlp", "catboost"]
 Preset = Literal["fast", "default", "paper"]
+Storage = Literal["memory", "file"]
+"""Where the rows are that are trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)

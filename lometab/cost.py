@@ -7,11 +7,12 @@ peaks, and `benchmarks/estimate.py` compares them with measured peaks.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
-from lometab.config import ModelConfig, TrainConfig
+from lometab.config import ModelConfig, Storage, TrainConfig
 from lometab.predictor import MAX_ROWS
-from lometab.table import PERIODS, Schema, Split
+from lometab.row_file import BUFFER_BYTES, SAMPLE_BYTES
+from lometab.table import HELD_ROWS, PERIODS, Schema, Split
 
 _FLOAT = 4  # of the network
 _DOUBLE = 8  # of raw numbers, codes and pointers
@@ -78,6 +79,8 @@ class Cost:
     """Operations of the matrix products in an epoch, those on validation included."""
     steps_per_epoch: int
     """Steps of the optimiser in an epoch."""
+    disk_bytes: int = 0
+    """Of the file with the rows to train on, if they are in one."""
 
 
 def cost_of(
@@ -89,6 +92,8 @@ def cost_of(
     split: Split | None = None,
     is_file: bool = False,
     has_checkpoints: bool = False,
+    storage: Storage = "memory",
+    n_table: int | None = None,
 ) -> Cost:
     """What training on a table with this many rows will take.
 
@@ -97,7 +102,7 @@ def cost_of(
     the same in all training rows is no feature at all.
 
     Args:
-        n_rows: rows of the whole table.
+        n_rows: rows of all parts.
         cardinalities: with a schema, the levels of each categorical column, missing
             among them, then a 1 for each numeric column with missing values.
         split: the shares of validation and test; None: the default ones.
@@ -105,6 +110,8 @@ def cost_of(
             never in memory as a whole. Texts are taken to be short: of long ones a
             column is in memory a few times while it is read.
         has_checkpoints: training hands out copies of its state.
+        storage: where the rows are that are trained on.
+        n_table: rows of the table, if the parts have fewer.
     """
     split = split or Split()
     if isinstance(table, Schema):
@@ -114,37 +121,63 @@ def cost_of(
     else:
         widths, n_ignored = table, 0
         n_columns = table.n_numeric + sum(n > 1 for n in table.cardinalities)
-    n_val = max(round(n_rows * split.val), 1)
-    n_apart = round(n_rows * (split.test + (split.calibration or 0.0)))
-    n_train = max(n_rows - n_val - n_apart, 1)
-    sizes = _Sizes(widths, config, n_train)
-    n_values = n_rows * (n_columns + n_ignored + 1)
+    counts = _Counts.of(n_rows, split)
+    sizes = _Sizes(widths, config, counts.train)
+    n_table = max(n_rows, n_table or 0)
+    n_values = n_table * (n_columns + n_ignored + 1)
     rows = _ARROW_BYTES if is_file else _DOUBLE * n_values
-    rows += _ROW_BYTES * n_rows
-    # The raw inputs are gone when the network is trained, but not all their memory is.
-    raw = _DOUBLE * n_rows * n_columns
-    kept = min(raw, _RETURNED_BYTES)
-    # What the raw inputs of train and validation are transformed to.
-    transformed = _FLOAT * sizes.n_numeric + _DOUBLE * (sizes.n_codes + 1)
-    arrays = (n_train + n_val) * transformed
-    network = _network_bytes(sizes, config, n_train, n_val, has_checkpoints)
-    training = rows + arrays + max(raw, kept + network)
+    rows += _ROW_BYTES * n_table
     serving = _serving_bytes(sizes, config)
+    if storage == "file":
+        training = _training_from_file(
+            sizes, config, counts, n_table, n_columns, has_checkpoints
+        )
+        counts = counts.held()
+    else:
+        training = _training_in_memory(
+            sizes, config, counts, n_columns, has_checkpoints
+        )
     # The network, twice its size in float64 to check the file, the file's content, and
     # the message that it is made from; of the raw inputs a part is picked beside them.
     copies = 5 * _FLOAT * sizes.n_parameters
-    picked = _DOUBLE * max(n_train, n_val) * n_columns
-    reporting = rows + raw + picked + copies + serving
-    reporting += _report_bytes(sizes, config, n_rows)
+    picked = _DOUBLE * max(counts.train, counts.val) * n_columns
+    reporting = _DOUBLE * counts.total * n_columns + picked + copies + serving
+    reporting += _report_bytes(sizes, config, counts.total)
     return Cost(
         n_parameters=sizes.n_parameters,
-        training_bytes=_TORCH_BYTES + training,
-        job_bytes=_TORCH_BYTES + max(training, reporting),
+        training_bytes=_TORCH_BYTES + rows + training,
+        job_bytes=_TORCH_BYTES + rows + max(training, reporting),
         folded_bytes=_FLOAT * sizes.folded,
         serving_bytes=serving,
-        flops_per_epoch=_flops_per_epoch(sizes, config, n_train, n_val),
-        steps_per_epoch=math.ceil(n_train / config.batch_size),
+        disk_bytes=sizes.n_train * sizes.record_bytes if storage == "file" else 0,
+        flops_per_epoch=_flops_per_epoch(sizes, config, sizes.n_train, counts.val),
+        steps_per_epoch=math.ceil(sizes.n_train / config.batch_size),
     )
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Rows of the parts; what neither trains nor validates is `apart`."""
+
+    train: int
+    val: int
+    test: int
+    calibration: int
+
+    @classmethod
+    def of(cls, n_rows: int, split: Split) -> "_Counts":
+        n_val = max(round(n_rows * split.val), 1)
+        n_test = round(n_rows * split.test)
+        n_own = round(n_rows * (split.calibration or 0.0))
+        return cls(max(n_rows - n_val - n_test - n_own, 1), n_val, n_test, n_own)
+
+    def held(self) -> "_Counts":
+        """Of those that are in memory where the others are in a file."""
+        return _Counts(*(min(n, HELD_ROWS) for n in astuple(self)))
+
+    @property
+    def total(self) -> int:
+        return self.train + self.val + self.test + self.calibration
 
 
 class _Sizes:
@@ -154,8 +187,12 @@ class _Sizes:
         n_bins = widths.n_bins
         if n_bins is None:
             n_bins = max(min(config.n_bins, n_train - 1), 1)
+        self.n_train = n_train
         self.n_numeric = widths.n_numeric
         self.n_codes = len(widths.cardinalities)
+        # A row as it is trained on, in memory and in a file.
+        self.transformed_bytes = _FLOAT * self.n_numeric + _DOUBLE * (self.n_codes + 1)
+        self.record_bytes = _FLOAT * (self.n_numeric + self.n_codes + 2)
         self.d_out = widths.d_out
         self.d_embedded = widths.n_numeric * config.d_embedding
         self.d_in = self.d_embedded + sum(widths.cardinalities)
@@ -188,6 +225,43 @@ def _block_parameters(d_in: int, d_out: int, config: ModelConfig) -> int:
 
 
 # Memory
+
+
+def _training_in_memory(
+    sizes: _Sizes,
+    config: TrainConfig,
+    counts: _Counts,
+    n_columns: int,
+    has_checkpoints: bool,
+) -> int:
+    # The raw inputs are gone when the network is trained, but not all their memory is.
+    raw = _DOUBLE * counts.total * n_columns
+    kept = min(raw, _RETURNED_BYTES)
+    # What the raw inputs of train and validation are transformed to.
+    arrays = (counts.train + counts.val) * sizes.transformed_bytes
+    network = _network_bytes(sizes, config, counts.train, counts.val, has_checkpoints)
+    return arrays + max(raw, kept + network)
+
+
+def _training_from_file(
+    sizes: _Sizes,
+    config: TrainConfig,
+    counts: _Counts,
+    n_table: int,
+    n_columns: int,
+    has_checkpoints: bool,
+) -> int:
+    held = counts.held()
+    # A column of the table, and what its quantiles are found with.
+    column = _DOUBLE * (2 * n_table + 5 * counts.train)
+    sample = min(SAMPLE_BYTES, _FLOAT * sizes.n_numeric * counts.train)
+    # Validation rows, and test rows where runs are compared.
+    arrays = (held.val + held.test) * sizes.transformed_bytes
+    raw = _DOUBLE * held.val * n_columns
+    n_buffer = min(counts.train, int(1.5 * BUFFER_BYTES / sizes.record_bytes))
+    buffer = n_buffer * sizes.transformed_bytes
+    network = _network_bytes(sizes, config, n_buffer, held.val, has_checkpoints)
+    return max(column, sample + arrays + max(raw, buffer + network))
 
 
 def _network_bytes(

@@ -1,8 +1,9 @@
 """A trained ensemble, and the way from a table to one."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,18 @@ from lometab.config import TrainConfig
 from lometab.errors import DataError
 from lometab.evaluation import Answer, Measures, Outcome, Training, measure_part
 from lometab.nn import LoMETab
+from lometab.row_file import BUFFER_BYTES, Arrays, RowFile, record_of, write_rows
 from lometab.table import (
     Float,
+    ParquetTable,
     PartName,
     Parts,
     Preprocessor,
     Schema,
+    SomeRows,
     Table,
     features,
+    read_feature,
     target,
 )
 from lometab.train import Fit, Part, fit, predict
@@ -96,11 +101,13 @@ class Prepared:
     """Train, val and, if wanted, test."""
     targets: dict[PartName, NDArray[Any]]
     """The same parts' targets as they are in the table."""
+    file: RowFile | None = None
+    """The rows to train on, if they are no part but in a file."""
 
     def fit(self, config: TrainConfig, **options: Any) -> Fit:
         """`lometab.train.fit` on these rows."""
         return fit(
-            self.parts["train"],
+            self.file or self.parts["train"],
             self.parts["val"],
             task=self.schema.task,
             cardinalities=self.preprocessor.cardinalities_,
@@ -140,11 +147,7 @@ def prepare(
         min_frequency=schema.min_frequency,
         rows=parts["train"],
     )
-    if not preprocessor.features_ and not preprocessor.cardinalities_:
-        raise DataError(
-            "no column is left to learn from: every one is the same in all training "
-            "rows; give columns or rows that differ"
-        )
+    _check_columns(preprocessor)
     ready = {}
     for name in names:
         rows = parts[name]
@@ -154,6 +157,96 @@ def prepare(
         ready[name] = Part(scores, codes, scaled, counts)
     targets = {name: y[parts[name]] for name in names}
     return Prepared(schema, preprocessor, ready, targets)
+
+
+def prepare_file(
+    table: ParquetTable,
+    schema: Schema,
+    parts: Parts,
+    names: Sequence[PartName],
+    path: Path,
+    *,
+    weight: Float | None = None,
+    buffer_bytes: int = BUFFER_BYTES,
+) -> Prepared:
+    """The same with the training rows in a file: of the table a column is in memory at
+    a time, or some rows. What is fitted on them is fitted on all of them.
+
+    Args:
+        names: parts that are wanted in memory, besides the one to train on.
+        path: where the rows go that are trained on.
+    """
+    y = target(table, schema)
+    train = parts["train"]
+    preprocessor = Preprocessor().fit_columns(
+        (read_feature(table, schema, name)[train] for name in schema.numeric),
+        (read_feature(table, schema, name)[train] for name in schema.categorical),
+        y[train],
+        task=schema.task,
+        datetime=[schema.numeric.index(name) for name in schema.datetime],
+        min_frequency=schema.min_frequency,
+    )
+    _check_columns(preprocessor)
+    scaled = preprocessor.scale_target(y[train], schema.task)
+    counts = None
+    if weight is not None and weight[train].any():
+        counts = weight[train] / weight[train].mean()
+    record = record_of(
+        len(preprocessor.features_),
+        len(preprocessor.cardinalities_),
+        is_regression=schema.classes is None,
+        has_weight=counts is not None,
+    )
+    file = write_rows(
+        path,
+        record,
+        len(train),
+        _transform_batches(table, schema, preprocessor, train, scaled, counts),
+        y_variance=float(np.var(scaled)) if schema.classes is None else 1.0,
+        buffer_bytes=buffer_bytes,
+    )
+    ready = {}
+    for name in names:
+        held = SomeRows(table, parts[name])
+        scores, codes = preprocessor.transform(*features(held, schema))
+        own = None if weight is None else weight[parts[name]]
+        of_part = preprocessor.scale_target(y[parts[name]], schema.task)
+        ready[name] = Part(scores, codes, of_part, own)
+    targets: dict[PartName, NDArray[Any]] = {
+        name: y[parts[name]] for name in ("train", *names)
+    }
+    return Prepared(schema, preprocessor, ready, targets, file)
+
+
+def _transform_batches(
+    table: ParquetTable,
+    schema: Schema,
+    preprocessor: Preprocessor,
+    train: NDArray[np.intp],
+    y: NDArray[Any],
+    weight: Float | None,
+) -> Iterator[Arrays]:
+    """The training rows of the table, some at a time."""
+    names = [*schema.numeric, *schema.categorical]
+    # As many numbers at a time, whatever the width.
+    size = max(1000, 2**20 // max(1, len(names)))
+    start = first = 0
+    for chunk in table.chunks(size, names):
+        n_rows = len(next(iter(chunk.values())))
+        last = int(np.searchsorted(train, start + n_rows))
+        x_num, x_cat = features(chunk, schema)
+        mine = slice(first, last)
+        scores, codes = preprocessor.transform(x_num, x_cat, rows=train[mine] - start)
+        yield scores, codes, y[mine], None if weight is None else weight[mine]
+        start, first = start + n_rows, last
+
+
+def _check_columns(preprocessor: Preprocessor) -> None:
+    if not preprocessor.features_ and not preprocessor.cardinalities_:
+        raise DataError(
+            "no column is left to learn from: every one is the same in all training "
+            "rows; give columns or rows that differ"
+        )
 
 
 def train_ensemble(

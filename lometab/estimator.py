@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
@@ -484,7 +485,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
                 X = X.select(chosen) if has_names else X[chosen]
             labels = chosen
             with _as_data_errors(lambda: self._explain_names([*labels])):
-                validate_data(self, X, reset=reset, skip_check_array=True)
+                named = _named(X, labels)
+                validate_data(self, named, reset=reset, skip_check_array=True)
             columns = [X[label] for label in labels]
             if not columns or not len(columns[0]):
                 raise DataError(
@@ -848,6 +850,14 @@ def _both(
         return on_epoch(progress) if on_epoch is not None else None
 
     return call
+
+
+def _named(frame: Any, names: Sequence[Any]) -> Any:
+    """What scikit-learn reads the names of a frame from. Older versions do not know
+    those of polars, which has left the interchange protocol."""
+    if hasattr(frame, "iloc") or hasattr(frame, "__dataframe__"):
+        return frame
+    return pa.schema([(name, pa.null()) for name in names]).empty_table()
 
 
 @contextmanager

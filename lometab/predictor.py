@@ -383,8 +383,9 @@ class Predictor:
         temperature = self._temperature() if calibrated else 1.0
         fields: dict[str, Any] = {"mean": mean, "members": members}
         if novelty is not None:
-            columns = ("novelty", "out_of_range", "unseen")
-            fields |= zip(columns, novelty.T, strict=True)
+            for i, name in enumerate(("novelty", "out_of_range", "unseen")):
+                if name not in without:
+                    fields[name] = novelty[:, i]
         if self.classes is None:
             spread = _spread(members)
             fields["member_std"] = spread

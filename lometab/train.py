@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lometab.batches import Part, Source, load
 from lometab.checkpoint import Checkpoint, Progress, restore_, take_checkpoint
 from lometab.config import Task, TrainConfig
 from lometab.embedding import compute_bins
 from lometab.errors import ConfigError, TrainingDiverged
 from lometab.nn import LoMETab
 from lometab.optimizer import AdamW
+from lometab.row_file import RowFile
 
 __all__ = [
     "Checkpoint",
@@ -44,21 +45,7 @@ _HOPELESS_LOSS = 1000.0
 _LR_FACTOR = 0.3
 
 
-# What goes in and what comes out
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Rows of one part of a split (train or validation), ready for the model."""
-
-    x_num: NDArray[np.float32]
-    """Numeric features, transformed, `(N, n_numeric)`."""
-    x_cat: NDArray[np.int64]
-    """Codes of the categorical features, `(N, n_categorical)`."""
-    y: NDArray[Any]
-    """The standardised target (float32) or the index of the class (int64), `(N,)`."""
-    weight: NDArray[np.float64] | None = None
-    """How much each row counts, `(N,)`; None: all alike."""
+# What comes out
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -244,16 +231,6 @@ def _parameter_groups(
     ]
 
 
-def _batches(n: int, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
-    """Row numbers of an epoch's batches: `(B,)` if shared by all members, `(B, K)`."""
-    n_orders = 1 if config.share_batches else config.k
-    orders = torch.empty(n_orders, n, dtype=torch.int32, device=device)
-    for order in orders:
-        torch.randperm(n, dtype=torch.int32, device=device, out=order)
-    order = orders[0] if config.share_batches else orders.T  # (N,) or (N, K)
-    yield from torch.split(order, config.batch_size)
-
-
 def _average_(average: LoMETab, model: LoMETab, step: int, decay: float) -> None:
     """Move the average towards the weights after their `step`-th step.
 
@@ -288,18 +265,6 @@ def _diverged(what: str, epoch: int, config: TrainConfig) -> TrainingDiverged:
     )
 
 
-def _to_tensor(array: NDArray[Any], dtype: Any, device: torch.device) -> Tensor:
-    # Torch warns about arrays that it could not write to; only those are copied.
-    return torch.from_numpy(np.require(array, dtype, ["C", "W"])).to(device)
-
-
-def _weigh(part: Part, dtype: Any, device: torch.device) -> Tensor | None:
-    """How much each row counts, one on average."""
-    if part.weight is None or not part.weight.any():
-        return None
-    return _to_tensor(part.weight / part.weight.mean(), dtype, device)
-
-
 @contextmanager
 def use_threads(n_threads: int | None) -> Iterator[None]:
     """Let torch have so many threads meanwhile; None: as it is."""
@@ -332,7 +297,7 @@ def _snapshot(module: nn.Module) -> dict[str, Tensor]:
 
 
 def fit(
-    train: Part,
+    train: Part | RowFile,
     val: Part,
     *,
     task: Task,
@@ -354,7 +319,7 @@ def fit(
     The state of torch's random numbers is the caller's again afterwards.
 
     Args:
-        train: the rows to learn from.
+        train: the rows to learn from, in memory or in a file.
         val: the rows that choose the epoch.
         task: decides the loss and the score.
         cardinalities: the number of levels of each categorical feature.
@@ -377,9 +342,9 @@ def fit(
         TrainingDiverged: the loss, the gradient or the outputs are no finite numbers,
             or the loss was absurdly large in all epochs.
     """
-    if len(train.y) == 0 or len(val.y) == 0:
+    if train.n_rows == 0 or val.n_rows == 0:
         raise ValueError(
-            f"train and val must have rows, however: {len(train.y)=}, {len(val.y)=}"
+            f"train and val must have rows, however: {train.n_rows=}, {val.n_rows=}"
         )
     d_out = 1
     if task == "multiclass":
@@ -393,12 +358,9 @@ def fit(
         )
     where = torch.device(device)
     is_cuda = where.type == "cuda"
-    y_dtype = np.float32 if task == "regression" else np.int64
-    x_num, x_num_val = (_to_tensor(p.x_num, np.float32, where) for p in (train, val))
-    x_cat, x_cat_val = (_to_tensor(p.x_cat, np.int64, where) for p in (train, val))
-    y, y_val = (_to_tensor(p.y, y_dtype, where) for p in (train, val))
-    weight = _weigh(train, np.float32, where)
-    weight_val = _weigh(val, np.float64, where)
+    source = Source(train, task, where)
+    n_rows = source.n_rows
+    x_num_val, x_cat_val, y_val, weight_val = load(val, task, where, weight=np.float64)
 
     is_bf16 = is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     amp_dtype = torch.bfloat16 if is_bf16 else torch.float16
@@ -407,7 +369,7 @@ def fit(
     with torch.random.fork_rng([where] if is_cuda else []):
         torch.manual_seed(config.seed)
         model = LoMETab(
-            bins=compute_bins(x_num.cpu(), config.n_bins),
+            bins=compute_bins(source.x_num, config.n_bins),
             cardinalities=cardinalities,
             d_out=d_out,
             config=config,
@@ -452,12 +414,11 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = _learning_rate(config, history)
             total, max_norm = torch.zeros(2, device=where)
-            n_before = (epoch - 1) * math.ceil(len(y) / config.batch_size)
-            for step, rows in enumerate(_batches(len(y), config, where), n_before + 1):
+            n_before = (epoch - 1) * math.ceil(n_rows / config.batch_size)
+            for step, batch in enumerate(source.batches(config), n_before + 1):
                 with torch.autocast(where.type, amp_dtype, enabled=is_cuda):
-                    outputs = model(x_num[rows], x_cat[rows])  # (B, K, D_out)
-                counts = None if weight is None else weight[rows]
-                loss = member_loss(outputs.float(), y[rows], task, counts)
+                    outputs = model(batch.x_num, batch.x_cat)  # (B, K, D_out)
+                loss = member_loss(outputs.float(), batch.y, task, batch.weight)
                 optimizer.zero_grad()
                 scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 scaler.unscale_(optimizer)  # type: ignore[arg-type]
@@ -468,9 +429,9 @@ def fit(
                 scaler.update()
                 if kept is not model:
                     _average_(kept, model, step, config.ema)
-                total += loss.detach() * len(rows)
+                total += loss.detach() * len(batch.y)
                 max_norm = torch.maximum(max_norm, norm)
-            train_loss = total.item() / len(y)  # the first wait for the device
+            train_loss = total.item() / n_rows  # the first wait for the device
             if not math.isfinite(train_loss):
                 raise _diverged(f"The loss became {train_loss}", epoch, config)
             # Clipping turns infinite gradients into none: nothing is learned any more.
@@ -519,7 +480,7 @@ def fit(
                 checkpoint_due = time.perf_counter() + checkpoint_seconds
 
     last = history[-1]
-    variance = y.var(correction=0).item() if task == "regression" else 1.0
+    variance = source.y_variance if task == "regression" else 1.0
     hopeless = _HOPELESS_LOSS * max(1.0, variance)
     if min(p.train_loss for p in history) > hopeless and not is_stopped:
         raise _diverged(f"The loss still was {last.train_loss:.3g}", last.epoch, config)

@@ -20,7 +20,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-WINE = ROOT / "examples" / "wine_quality.csv"
+EXAMPLE = ROOT / "examples" / "wine_quality.csv"
+WINE = "wine.csv"
+N_ROWS = 600
+"""Of the example: how it looks, not how well it learns, is to be seen."""
 HEIGHT = 60
 SMALL = "--preset fast --set k=4 --set max_epochs=3"
 TRAIN = f"lometab train {WINE} -t quality"
@@ -30,17 +33,24 @@ LOCAL = [
     ("lometab --version", 0),
     ("lometab --help", 0),
     (f"lometab profile {WINE}", 0),
-    (f"{TRAIN} {SMALL} --name wine", 0),
-    ("lometab doctor", 0),
-    ("lometab config | head -12", 0),
     ("lometab keys list", 0),
+    ("lometab doctor", 0),
+    (f"{TRAIN} {SMALL} --name wine", 0),
+    (f"lometab train kinds.csv -t kind {SMALL} --name kind", 0),
+    ("lometab config | head -12", 0),
+    ("lometab config --changed", 0),
     ("lometab open --show", 0),
+    ("lometab backup kept.db", 0),
+    ("lometab restore kept.db --data-dir other", 0),
+    ("lometab models --data-dir other", 0),
 ]
 SERVED = [
     (f"{TRAIN} {SMALL} --name wine --tag demo", 0),
     (f"{TRAIN} {SMALL} --detach", 0),
+    ("lometab jobs watch $(newest train)", 0),
     ("lometab jobs", 0),
     ("lometab models", 0),
+    ("lometab report kind@1", 0),
     ("lometab models show wine@1", 0),
     ("lometab models alias wine@1 champion", 0),
     ("lometab models promote wine@1", 0),
@@ -68,11 +78,15 @@ SERVED = [
     ("lometab webhooks deliveries $(hook)", 0),
     ("lometab webhooks delete $(hook)", 0),
     ("lometab datasets upload answers.csv", 0),
+    ("lometab datasets delete $(newest_dataset)", 0),
     ("lometab datasets --json | head -5", 0),
     ("lometab blobs list", 0),
     ("lometab blobs clean --dry-run", 0),
     ("lometab train --help", 0),
+    ("lometab predict --help", 0),
+    ("lometab serve --help", 0),
     ("lometab jobs --help", 0),
+    ("lometab jobs watch --help", 0),
 ]
 MISTAKES = [
     ("lometab trian", 2),
@@ -88,6 +102,8 @@ MISTAKES = [
     ("lometab jobs --url http://127.0.0.1:9 show job_0", 2),
     ("lometab webhooks create http://127.0.0.1/hook", 2),
     ("lometab webhooks show wh_0", 5),
+    ("lometab dashboard --data-dir nowhere", 2),
+    ("lometab blobs list --data-dir nowhere", 2),
     ("lometab jobs download $(newest train)", 2),
     ("lometab report job_0", 5),
     ("lometab predict mdl_0 answers.csv", 5),
@@ -99,6 +115,9 @@ MISTAKES = [
 ]
 KEYS = [
     ("lometab keys create me --scope read --expires 90d", 0),
+    ("lometab keys list", 0),
+    ("lometab keys rotate $(lometab keys list --json | grep -om1 'key_\\w*')", 0),
+    ("lometab keys revoke $(lometab keys list --json | grep -om1 'key_\\w*')", 0),
     ("lometab keys list", 0),
 ]
 
@@ -112,6 +131,7 @@ class Terminal:
         (folder / "rc").write_text(
             f'lometab() {{ {python} -m lometab "$@"; }}\n'
             "newest() { lometab jobs --kind $1 -n 1 --json | grep -om1 'job_\\w*'; }\n"
+            "newest_dataset() { lometab datasets -n 1 --json | grep -om1 'ds_\\w*'; }\n"
             "hook() { lometab webhooks --json | grep -om1 'wh_\\w*'; }\n"
             f"PS1='[$?]$ '\ncd {shlex.quote(str(folder))}\n"
         )
@@ -133,8 +153,9 @@ class Terminal:
         self.tmux("send-keys", *keys)
 
     def read(self, *, n_before: int = 400) -> str:
-        """What is on the screen, and lines that have left it."""
-        return self.tmux("capture-pane", "-p", "-J", "-S", str(-n_before))
+        """What is on the screen, line by line as it is seen, and lines that have left
+        it."""
+        return self.tmux("capture-pane", "-p", "-S", str(-n_before))
 
     def type(self, command: str) -> None:
         self.press("clear", "Enter")
@@ -173,14 +194,38 @@ def play(terminal: Terminal, commands: list[tuple[str, int]], shown: list[str]) 
     return n_wrong
 
 
-def interrupt(terminal: Terminal) -> str:
+LONG = f"{TRAIN} --preset fast --set k=4 --set max_epochs=5000 --set patience=null"
+
+
+def interrupt_once(terminal: Terminal) -> str:
     """Ctrl-C in a training: the best epoch is kept."""
-    terminal.type(f"{TRAIN} --preset fast --set k=4 --set max_epochs=5000")
+    terminal.type(LONG)
     terminal.wait_for(r"epoch \d\d", 300)
     terminal.press("C-c")
     screen, code = terminal.wait_for_end()
-    assert code == 0 and "stopped early" in screen, screen
+    assert code == 0 and re.search(r"stopped early\s+yes", screen), screen
     return screen
+
+
+def interrupt_twice(terminal: Terminal) -> str:
+    """Again while it stops: nothing is kept."""
+    terminal.type(LONG)
+    terminal.wait_for(r"epoch \d\d", 300)
+    terminal.press("C-c")
+    terminal.wait_for("Ctrl-C again", 60)
+    terminal.press("C-c")
+    screen, code = terminal.wait_for_end()
+    assert code == 130 and "is cancelled" in screen, screen
+    return screen
+
+
+def _cut_example(folder: Path) -> None:
+    """Its first rows, and the same with two classes in place of the quality."""
+    head, *rows = EXAMPLE.read_text(encoding="utf-8").splitlines()[: N_ROWS + 1]
+    (folder / WINE).write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    kinds = [f"{row[:-1]}{'good' if int(row[-1]) > 5 else 'plain'}" for row in rows]
+    head = head.replace("quality", "kind")
+    (folder / "kinds.csv").write_text("\n".join([head, *kinds]) + "\n", "utf-8")
 
 
 def main() -> None:
@@ -196,6 +241,7 @@ def main() -> None:
         os.environ.clear()
         os.environ.update(kept, LOMETAB_DATA_DIR=str(folder / "data"))
         os.environ["PYTHONPATH"] = str(ROOT)
+        _cut_example(folder)
         terminal = Terminal(folder, width)
         shown: list[str] = []
         try:
@@ -207,7 +253,7 @@ def main() -> None:
                 time.sleep(0.2)
             terminal.type(f"export LOMETAB_URL={found[0]} TAKEN={found[1]}")
             n_wrong += play(terminal, SERVED, shown)
-            shown.append(interrupt(terminal))
+            shown += [interrupt_once(terminal), interrupt_twice(terminal)]
             n_wrong += play(terminal, [*MISTAKES, *KEYS], shown)
             terminal.type("kill %1; wait")
             terminal.wait_for_end()

@@ -29,6 +29,9 @@ from tests.support.http import make_key
 from tests.support.stacks import Service, Stack, StackName, Stacks
 from tests.support.tables import make_csv
 
+# Until all is loaded there is nothing to collect, and much to look through.
+gc.disable()
+
 STACKS: list[StackName] = ["embedded", "production"]
 ON_STACKS = ("stack", "shared_stack", "shared_service")
 STARTS_PROCESSES = {"start_service", "shared_service", "second_worker"}
@@ -70,6 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: no collection of a test looks through it."""
     gc.freeze()
+    gc.enable()
 
 
 def _needs_processes(item: pytest.Function) -> bool:
@@ -150,12 +154,12 @@ def engine(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[sa.Engine]
 
 
 @pytest.fixture
-def start_service(stack: Stack) -> Iterator[Callable[[], Service]]:
-    """Starts `lometab serve` on the stack; what was started is stopped at the end."""
+def start_service(stack: Stack) -> Iterator[Callable[..., Service]]:
+    """Starts `lometab serve`, or `api`, on the stack; at the end it is stopped."""
     started: list[Service] = []
 
-    def start() -> Service:
-        started.append(Service(stack))
+    def start(command: str = "serve") -> Service:
+        started.append(Service(stack, command))
         return started[-1]
 
     yield start
@@ -182,9 +186,17 @@ def shared_stack(request: pytest.FixtureRequest, stacks: Stacks) -> Stack:
     return stacks.make(request.param)
 
 
+@pytest.fixture(scope="session")
+def shared_engine(shared_stack: Stack) -> Iterator[sa.Engine]:
+    """One for all of them too: it knows the statements that it compiled before."""
+    engine = db.make_engine(shared_stack.url)
+    yield engine
+    engine.dispose()
+
+
 @pytest.fixture
 def database(
-    shared_stack: Stack, monkeypatch: pytest.MonkeyPatch
+    shared_stack: Stack, shared_engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[sa.Connection]:
     """All sessions of this process in one transaction, rolled back after the test."""
     for name in [*os.environ]:
@@ -197,8 +209,7 @@ def database(
     monkeypatch.setenv("LOMETAB_MONITOR_SECONDS", "1e9")
     get_settings.cache_clear()
     get_collector.cache_clear()
-    engine = db.make_engine(shared_stack.url)
-    with engine.connect() as connection, connection.begin() as transaction:
+    with shared_engine.connect() as connection, connection.begin() as transaction:
         with connection.begin_nested():
             monkeypatch.setattr(db, "get_engine", lambda: connection)
             monkeypatch.setattr(db, "get_kept_connection", lambda: connection)
@@ -206,7 +217,6 @@ def database(
             yield connection
             get_collector().close()
         transaction.rollback()
-    engine.dispose()
     get_settings.cache_clear()
 
 

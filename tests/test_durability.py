@@ -339,10 +339,10 @@ def test_too_large_a_child_is_out_of_memory(
 
 
 def test_too_large_a_job_is_refused(
-    stack: Stack, start_service: Callable[[], Service]
+    stack: Stack, start_service: Callable[..., Service]
 ) -> None:
     stack.environment["LOMETAB_MAX_TRAINING_BYTES"] = str(100 * 2**20)
-    response = start_service().client.post(
+    response = start_service("api").client.post(
         "/jobs",
         files={"file": ("t.csv", make_csv(60))},
         data={"config": json.dumps({"target": "y"})},

@@ -15,10 +15,10 @@ CHUNK = b"100000\r\n" + b" " * MEGABYTE + b"\r\n"
 
 @pytest.mark.slow
 def test_bodies_and_headers_of_strangers_take_no_memory(
-    stack: Stack, start_service: Callable[[], Service]
+    stack: Stack, start_service: Callable[..., Service]
 ) -> None:
     stack.environment["LOMETAB_REQUIRE_KEYS"] = "true"
-    service = start_service()
+    service = start_service("api")
     assert service.client.get("/healthz").status_code == 200
     address = urlsplit(service.address)
     process = psutil.Process(service.process.pid)

@@ -1,7 +1,11 @@
-"""The clients of others, from PyPI, against the service: Triton's and MLflow's."""
+"""The clients of others, from PyPI, against the service: Triton's, MLServer's and
+MLflow's."""
 
 import io
+import json
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,9 @@ from tests.support.services import post_job, wait_for_end
 from tests.support.stacks import Service, Stack
 from tests.support.tables import make_csv
 
+ROOT = Path(__file__).parents[1]
 TABLE = make_csv(200)
+MLSERVER = ROOT / "build" / "mlserver" / "bin" / "python"
 
 
 @pytest.mark.slow
@@ -22,6 +28,68 @@ def test_other_peoples_clients_get_what_predict_answers(
 ) -> None:
     stack.environment["LOMETAB_INVOCATIONS_MODEL"] = "amount@1"
     service = start_service()
+    frame, expected = train_both(service)
+    address = service.address.removeprefix("http://")
+    for is_binary in (True, False):
+        ask_as_triton(address, stack.key, frame, expected["kind"], is_binary)
+    if stack.key is None:  # MLflow's client has no way to send one
+        ask_as_mlflow(address, frame, expected["amount"])
+
+
+@pytest.mark.slow
+@pytest.mark.both_databases
+def test_mlserver_gets_what_predict_answers(
+    stack: Stack, start_service: Callable[[], Service], tmp_path: Path
+) -> None:
+    """Its types, its codecs and `mlserver infer`, in an environment of their own."""
+    if not MLSERVER.exists():
+        pytest.skip("MLServer is not installed: `make mlserver` does it")
+    service = start_service()
+    frame, expected = train_both(service)
+    asked = {
+        "address": service.address.removeprefix("http://"),
+        "key": stack.key,
+        "model": "kind",
+        "columns": frame.to_dict("list"),
+    }
+    done = subprocess.run(
+        [MLSERVER, "-P", ROOT / "tests" / "support" / "mlserver_peer.py"],
+        input=json.dumps(asked),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    metadata = found["metadata"]
+    assert metadata["server"]["name"] == "lometab"
+    assert [each["name"] for each in metadata["model"]["inputs"]] == [*frame]
+    ours = expected["kind"]
+    check_answers([found["codecs"]], ours)
+    whole = [ours[i] for i in found["whole"]]
+    assert len(whole) > 6
+    assert {*found["commands"]} == {"alone", "together", "binary"}
+    for answers in found["commands"].values():
+        assert len(answers) == -(-len(whole) // 2)
+        check_answers(answers, whole)
+
+
+def check_answers(
+    answers: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> None:
+    """Rows of some answers, one after the other, against those of predict."""
+    for name in ("mean", "members"):
+        found = np.concatenate([np.array(answer[name]) for answer in answers])
+        assert np.allclose(found, np.array([row[name] for row in expected]), atol=1e-5)
+    labels = [label for answer in answers for label in answer["label"]]
+    assert labels == [row["label"] for row in expected]
+
+
+def train_both(
+    service: Service,
+) -> tuple[pd.DataFrame, dict[str, list[dict[str, Any]]]]:
+    """A regression and a classification; some rows, and what each predicts of them."""
     ids = {}
     for target, other, name in (("y", "label", "amount"), ("label", "y", "kind")):
         columns = {other: "ignore"}
@@ -40,11 +108,7 @@ def test_other_peoples_clients_get_what_predict_answers(
         ).json()["predictions"]
         for name, id_ in ids.items()
     }
-    address = service.address.removeprefix("http://")
-    for is_binary in (True, False):
-        ask_as_triton(address, stack.key, frame, expected["kind"], is_binary)
-    if stack.key is None:  # MLflow's client has no way to send one
-        ask_as_mlflow(address, frame, expected["amount"])
+    return frame, expected
 
 
 def ask_as_triton(
@@ -89,6 +153,11 @@ def ask_as_triton(
     ]
     with pytest.raises(triton.InferenceServerException, match="no model"):
         peer.infer("nothing", inputs, headers=headers)
+    with pytest.raises(triton.InferenceServerException, match="] there is no model"):
+        peer.get_model_metadata("nothing", headers=headers)
+    wrong = {"Authorization": "Bearer lmt_nobody"}
+    with pytest.raises(triton.InferenceServerException, match=r"\[401\] .*key"):
+        peer.get_model_metadata("kind", headers=wrong)
     peer.close()
 
 

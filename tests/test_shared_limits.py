@@ -31,9 +31,9 @@ def make_limited_key(stack: Stack) -> str:
 
 @pytest.mark.parametrize("stack", ["production"], indirect=True)
 def test_two_processes_keep_one_limit(
-    stack: Stack, start_service: Callable[[], Service]
+    stack: Stack, start_service: Callable[..., Service]
 ) -> None:
-    services = [start_service(), start_service()]
+    services = [start_service("api"), start_service("api")]
     headers = {"Authorization": f"Bearer {make_limited_key(stack)}"}
     clients = [httpx.Client(base_url=each.address) for each in services]
     statuses = []

@@ -16,7 +16,15 @@ import psutil
 from app.settings import Settings
 from lometab.config import TRAINING_ENVIRONMENT
 from worker.faults import MachineFault
-from worker.messages import BASE, DATA, Message, Order, Spec, from_line
+from worker.messages import (
+    BASE,
+    DATA,
+    TRAIN_ROWS,
+    Message,
+    Order,
+    Spec,
+    from_line,
+)
 
 GRACE_SECONDS = 10.0  # for a child to end by itself
 STDERR = "stderr"
@@ -208,7 +216,7 @@ class ProcessChild:
 
     def clear(self) -> None:
         for path in self.folder.iterdir():
-            if path.name in (DATA, BASE, STDERR):
+            if path.name in (DATA, BASE, TRAIN_ROWS, STDERR):
                 continue
             if path.is_dir():
                 shutil.rmtree(path)

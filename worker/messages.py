@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from lometab.config import BaselineName
+from lometab.config import BaselineName, Storage
 
 Role = Literal["train", "cell", "trial", "repeat", "refit", "chunk", "assemble"]
 """A job of its own; a cell of a sweep; a trial of a search, one of its finalists with
@@ -19,6 +19,8 @@ Order = Literal["stop", "leave"]
 """`stop`: keep the best epoch so far. `leave`: write a checkpoint and end."""
 
 DATA = "table.parquet"
+TRAIN_ROWS = "train.rows"
+"""The rows that are trained on, if they are in a file."""
 CHECKPOINT = "checkpoint"
 ONNX = "model.onnx"
 BASE = "base.onnx"
@@ -56,6 +58,10 @@ class Spec:
     """lometab.table.schema.Schema."""
     split: Mapping[str, Any]
     """lometab.table.splits.Split."""
+    max_rows: int | None = None
+    """Rows of all parts at most; None: all that there are."""
+    storage: Storage = "memory"
+    """Where the rows are that are trained on."""
     calibrate_by: str | None = None
     """A column whose values are calibrated apart."""
     importance_groups: tuple[tuple[str, ...], ...] | None = None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from worker.messages import (
     BASE,
-    DATA,
     ONNX,
     REPORTS,
     Examined,
@@ -16,6 +15,7 @@ from worker.messages import (
     PhaseBegun,
     Spec,
 )
+from worker.rows import JobRows
 from worker.steps import Clock, Taken
 
 if TYPE_CHECKING:
@@ -62,18 +62,17 @@ def run(spec: Spec, folder: Path, send: Callable[[Message], None]) -> None:
     from lometab.explain import Rows, examine, fit_naive
     from lometab.export import calibrate_on
     from lometab.predictor import Predictor
-    from lometab.table import ParquetTable, Schema, Split, features, split_rows, target
+    from lometab.table import features, target
 
     clock = Clock()
     if not (folder / BASE).exists():
         raise DataError(
             "the model whose members were to be chosen was deleted meanwhile"
         )
-    schema = Schema.from_dict(dict(spec.schema))
-    table = ParquetTable(folder / DATA)
-    parts = split_rows(table, schema, Split(**spec.split))
-    x_num, x_cat = features(table, schema)
-    y = target(table, schema)
+    opened = JobRows.open(spec, folder)
+    schema, parts = opened.schema, opened.parts
+    x_num, x_cat = features(opened.table, schema)
+    y = target(opened.table, schema)
     take = Taken(x_num, x_cat, y, parts)
     send(PhaseBegun("exporting"))
     clock.start("exporting")
@@ -98,6 +97,7 @@ def run(spec: Spec, folder: Path, send: Callable[[Message], None]) -> None:
         seeds={"split": spec.split["seed"], "training": config.seed},
         pruning=pruning,
         warnings=spec.warnings,
+        rows=opened.count(),
         timings=clock.stop,
         job_id=spec.job_id,
         shows_rows=spec.keeps_rows,

@@ -80,6 +80,8 @@ def make_spec(
         hyperparameters=job.config["hyperparameters"],
         schema=job.schema,
         split=job.config["split"],
+        max_rows=job.config.get("max_rows"),
+        storage=job.config.get("storage", "memory"),
         calibrate_by=job.config.get("calibrate_by"),
         importance_groups=job.config.get("importance_groups"),
         members=job.config.get("members", "all"),

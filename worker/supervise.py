@@ -394,8 +394,8 @@ class Attempt:
             )
         return messages.Failed(
             "out_of_memory",
-            f"training ran out of memory: {evidence}{guess}; try a smaller k, d_block "
-            "or batch_size",
+            f"training ran out of memory: {evidence}{guess}; set `max_rows`, or try a "
+            "smaller k, d_block or batch_size",
         )
 
     # The end

@@ -24,7 +24,6 @@ from worker.faults import describe, is_machine_fault
 from worker.lifeline import die_with_parent, follow_supervisor
 from worker.messages import (
     CHECKPOINT,
-    DATA,
     LEFT,
     MACHINE_FAULT,
     NETWORKS,
@@ -45,12 +44,13 @@ from worker.messages import (
     is_order,
     to_line,
 )
+from worker.rows import JobRows
 from worker.steps import Clock, Taken
 
 if TYPE_CHECKING:  # it loads torch, which is for the process itself alone
     from lometab.config import TrainConfig
     from lometab.ensemble import Prepared
-    from lometab.table import PartName, Parts, Schema, Table
+    from lometab.table import PartName
     from lometab.train import Checkpoint, Fit, Progress
 
 ALL_PARTS: "tuple[PartName, ...]" = ("train", "val", "test")
@@ -71,6 +71,9 @@ def main() -> int:
             inbox.put((Spec.from_json(line), orders))
 
     follow_supervisor(take)
+    from lometab.table import leave_out_pandas
+
+    leave_out_pandas()
     # Our lines go to the pipe; whatever a library prints goes to standard error.
     pipe = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
@@ -103,6 +106,7 @@ def work(
 
             prune(spec, folder, send)
             return 0
+        _load_torch()
         if spec.makes_model:
             run(spec, folder, send, orders)
             send(Done())  # on a busy machine it takes long until a process is gone
@@ -122,6 +126,15 @@ def work(
         return 1
 
 
+def _load_torch() -> None:
+    """Nothing of it is garbage, so nothing looks for garbage in it meanwhile."""
+    gc.disable()
+    import lometab.ensemble  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+
+
 def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     """Train, export, evaluate; leave the model and its reports in the folder.
 
@@ -134,28 +147,22 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     from lometab.baselines import check_installed, compare
     from lometab.config import TrainConfig
     from lometab.drift import make_reference
-    from lometab.ensemble import Ensemble, measure, prepare
+    from lometab.ensemble import Ensemble, measure
     from lometab.evaluation import Run, SeedOutcome, make_reports
     from lometab.explain import Rows, examine, fit_naive, pack_background
     from lometab.export import calibrate_on, export
     from lometab.predictor import Predictor
     from lometab.selection import combine
-    from lometab.table import ParquetTable, Schema, Split, features, split_rows, target
+    from lometab.table import features, target
 
     torch.set_num_threads(spec.threads)
     config = TrainConfig(**spec.hyperparameters)
-    schema = Schema.from_dict(dict(spec.schema))
-    table = ParquetTable(folder / DATA)
-    parts = split_rows(table, schema, Split(**spec.split))
     check_installed(spec.baselines)
+    opened = JobRows.open(spec, folder)
+    schema, table, parts = opened.schema, opened.table, opened.parts
     is_compared = spec.n_seeds > 1 or bool(spec.baselines)
-    prepared = prepare(
-        table,
-        schema,
-        parts,
-        ALL_PARTS if is_compared else ALL_PARTS[:2],
-        weight=_weigh(spec, table, schema, parts),
-    )
+    names = ALL_PARTS if is_compared else ALL_PARTS[:2]
+    prepared = opened.prepare(names, folder)
 
     send(PhaseBegun("training"))
     clock.start("training")
@@ -209,6 +216,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
         calibrate=calibrate,
         metadata={
             **_make_metadata(spec, background),
+            "rows": opened.count(),
             "reference": make_reference(
                 schema.numeric, schema.categorical, *take("train")[:2]
             ),
@@ -242,6 +250,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
         by_seed=by_seed,
         baselines=compared,
         warnings=spec.warnings,
+        rows=opened.count(),
         pruning=pruning,
         timings=clock.stop,
         job_id=spec.job_id,
@@ -274,15 +283,6 @@ def _load_networks(spec: Spec, folder: Path, prepared: "Prepared") -> "Iterator[
             yield replace(fit, trial=number)
 
 
-def _weigh(spec: Spec, table: "Table", schema: "Schema", parts: "Parts") -> Any:
-    """How much each row counts, if that is said."""
-    from lometab.weights import Weights, weigh_rows
-
-    by_class: Any = spec.class_weight
-    weights = Weights(column=spec.weight_column, by_class=by_class)
-    return weigh_rows(table, schema, weights, parts["train"])
-
-
 def _make_metadata(spec: Spec, background: dict[str, Any] | None) -> dict[str, Any]:
     """What the file tells of its data: the hash, what was decided about it, how a CSV
     is to be read, some rows."""
@@ -305,18 +305,11 @@ class Cells:
     def __init__(self, spec: Spec, folder: Path) -> None:
         import torch
 
-        from lometab.ensemble import prepare
-        from lometab.table import ParquetTable, Schema, Split, split_rows
-
         torch.set_num_threads(spec.threads)
         self.folder = folder
-        schema = Schema.from_dict(dict(spec.schema))
-        self.table = ParquetTable(folder / DATA)
-        self.parts = split_rows(self.table, schema, Split(**spec.split))
-        weight = _weigh(spec, self.table, schema, self.parts)
-        self.prepared = prepare(
-            self.table, schema, self.parts, ALL_PARTS, weight=weight
-        )
+        opened = JobRows.open(spec, folder)
+        self.table, self.parts = opened.table, opened.parts
+        self.prepared = opened.prepare(ALL_PARTS, folder)
 
     def run(self, spec: Spec, send: Send, orders: set[str]) -> None:
         """Train and measure; leave the outcome and the weights in the folder."""

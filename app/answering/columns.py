@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from app.answering.options import ANSWERED, DEFAULT, FIELDS, PredictOptions
+from app.answering.options import ANSWERED, DEFAULT, FIELDS, LEFT_OUT, PredictOptions
 from lometab.errors import DataError
 from lometab.predictor import Notes, Predictor
 
@@ -61,10 +61,12 @@ def make_columns(
     """
     wanted: Sequence[str] = ANSWERED
     doubt = None
+    without = LEFT_OUT
     if options is not DEFAULT:
         chosen = ANSWERED if options.include is None else options.include
         wanted = [n for n in FIELDS if n in chosen and n not in options.exclude]
         doubt = _find_doubt(options, predictor)
+        without = {*FIELDS} - {*wanted, doubt}
     fields = predictor.describe_fields(
         mean,
         members,
@@ -73,7 +75,7 @@ def make_columns(
         conformal=options.conformal,
         groups=predictor.find_groups(x_cat),
         novelty=novelty,
-        without=() if wanted is ANSWERED else {*FIELDS} - {*wanted, doubt},
+        without=without,
     )
     if "std" in wanted:
         fields["std"] = fields.get("member_std")

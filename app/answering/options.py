@@ -1,6 +1,7 @@
 """What a predict request can ask for, in its query or in its JSON body."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import orjson
@@ -46,6 +47,7 @@ FIELDS: tuple[str, ...] = get_args(PredictField)
 ANSWERED = tuple(n for n in FIELDS if n not in ("std", "out_of_range", "unseen"))
 """What is answered unless `include` says otherwise: `std` is a former name, and what
 makes a row novel is for those who want to know."""
+LEFT_OUT = {*FIELDS} - {*ANSWERED}
 
 
 class PredictOptions(BaseModel):
@@ -173,7 +175,7 @@ class PredictOptions(BaseModel):
         description="Of an Excel workbook: the sheet, by its name. Null: the first.",
     )
 
-    @property
+    @cached_property
     def read_options(self) -> ReadOptions:
         return ReadOptions(
             encoding=self.encoding,

@@ -13,6 +13,7 @@ from app.errors import (
     Invalid,
     from_validation,
     problem,
+    tell_neighbours,
     to_app_error,
 )
 from lometab.errors import LoMETabError
@@ -26,7 +27,7 @@ def add_handlers(api: FastAPI) -> None:
         if told.status == 405:
             methods = ", ".join(_find_methods(api, request.url.path))
             told.headers = {**(told.headers or {}), "Allow": methods}
-        status, headers, body = problem(told)
+        status, headers, body = problem(tell_neighbours(told, request.url.path))
         return Response(body, status, headers)
 
     for kind in (

@@ -159,7 +159,7 @@ def _create_job(
     body: jobs.JobSettings, dataset: Dataset, settings: Settings, lock: Lock | None
 ) -> JobRead:
     """Check the data against the settings, write the rows, notify the workers."""
-    plan = jobs.plan_job(body, dataset, settings)
+    plan = jobs.plan_job(body, dataset)
     with db.transaction() as session:
         job = jobs.create_job(session, plan, settings)
         answer = JobRead.of(job, None)

@@ -157,6 +157,7 @@ def read_model(model: ModelDep, session: ReadSessionDep) -> ModelRead:
             "dataset_id": job.dataset_id,
             "dataset_sha256": facts.get("dataset_sha256"),
             "split": job.config["split"],
+            "rows": facts.get("rows"),
             "hyperparameters": job.config["hyperparameters"],
             "library": facts.get("library"),
         },

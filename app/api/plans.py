@@ -46,7 +46,7 @@ def plan_job(
     are told. Nothing is written."""
     with db.reading() as session:
         dataset = get_or_404(session, Dataset, body.dataset_id, caller.workspace_id)
-    plan = jobs.plan_job(body, dataset, settings)
+    plan = jobs.plan_job(body, dataset)
     with db.reading() as session:
         _, estimate, warnings = jobs.estimate_job(session, plan, settings)
     return PlanRead(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.connection import DataDir
 from app.cli.output import AsJson, complain, print_done
 from app.cli.service import find_settings
 
@@ -30,10 +31,11 @@ def add(cli: typer.Typer) -> None:
 
 def backup(
     file: Annotated[Path, typer.Argument(help="Where to write it; a new file.")],
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy all that is stored into one file, while the service runs."""
-    database = _find_database(find_settings())
+    database = _find_database(find_settings(data_dir=data_dir))
     if not database.exists():
         complain(f"there is nothing stored at {database}")
         raise typer.Exit(1)
@@ -54,14 +56,15 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="What `lometab backup` wrote.")],
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a backup in the place of an empty data directory.
 
-    Nothing that is there is overwritten: name another LOMETAB_DATA_DIR, or move the old
+    Nothing that is there is overwritten: name another by --data-dir, or move the old
     one away. The service must not run there.
     """
-    settings = find_settings()
+    settings = find_settings(data_dir=data_dir)
     database = _find_database(settings)
     if not file.is_file():
         complain(f"there is no file {file}")

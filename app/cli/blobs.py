@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli.connection import DataDir
 from app.cli.output import AsJson, complain, print_done, print_json, print_rows
-from app.cli.service import find_settings
+from app.cli.service import find_stored
 
 group = typer.Typer(
     help="Stored files: where they are, and what nothing refers to.",
@@ -20,14 +21,14 @@ _AT_ONCE = 200
 
 
 @group.command("list")
-def list_stores(as_json: AsJson = False) -> None:
+def list_stores(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show how many files, and how many bytes, are in which store."""
     import sqlalchemy as sa
 
     from app.storage import db
     from app.storage.tables import Blob
 
-    find_settings()
+    find_stored(data_dir)
     with db.reading() as session:
         rows = session.execute(
             sa.select(Blob.store, sa.func.count(), sa.func.sum(Blob.size))
@@ -52,6 +53,7 @@ def move_blobs(
         typer.Option(help="database, s3://bucket/prefix, gs://, az:// or a path."),
     ],
     dry_run: DryRun = False,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Move all files to another store, one by one, while the service runs.
@@ -63,7 +65,7 @@ def move_blobs(
     from app.settings import Settings
     from app.storage import blobs, stores
 
-    find_settings()
+    find_stored(data_dir)
     try:
         address = Settings(blob_store=to).blob_store or None
     except ValueError:
@@ -126,6 +128,7 @@ def clean(
             "must be this database's alone.",
         ),
     ] = False,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove stored bytes that nothing refers to; workers do so every ten minutes.
@@ -135,7 +138,7 @@ def clean(
     from app.settings import get_settings
     from app.storage import orphans
 
-    find_settings()
+    find_stored(data_dir)
     strays: list[Any] = []
     address = get_settings().blob_store
     if listing and address:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lometab.client import Client, ClientError
+from lometab.client.wire import find_url
+from lometab.errors import DataError
 
 if TYPE_CHECKING:
     import uvicorn
@@ -38,7 +40,9 @@ Key = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", help="Where this machine keeps models, if not the usual place."
+        "--data-dir",
+        help="Where this machine keeps data and models, if not in the usual place; or "
+        "LOMETAB_DATA_DIR.",
     ),
 ]
 
@@ -55,6 +59,10 @@ def open_client(
         workers: how many train meanwhile, if it is our own.
     """
     if url is not None:
+        try:
+            find_url(url)
+        except ClientError as error:
+            raise DataError(str(error)) from error
         with Client(url, key) as client:
             yield client
         return
@@ -81,7 +89,7 @@ def _run_locally(data_dir: Path | None, n_workers: int) -> Iterator[str]:
         host="127.0.0.1", port=0, root_path="", shutdown_seconds=5
     )
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    logging.disable(logging.INFO)  # a line for each of our own requests
+    logging.disable(logging.WARNING)  # our own requests, and what was tidied up
     db.migrate()
     config = make_config(settings)
     server = uvicorn.Server(config)

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
 
+from app.cli.connection import DataDir
 from app.cli.mistakes import explain
-from app.cli.output import AsJson, print_json, print_lines
+from app.cli.output import AsJson, print_json, print_lines, print_text
+from app.cli.service import has_nothing
 from lometab import __version__
 from lometab.extras import EXTRAS, is_installed
 
@@ -42,6 +45,7 @@ def doctor(
     orphan_seconds: Annotated[
         float, typer.Option(min=0, help="How old orphans are that count.")
     ] = 3600.0,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Check this machine, the settings and what is stored; nothing is changed.
@@ -50,14 +54,14 @@ def doctor(
     """
     lines = [*examine_machine()]
     if is_installed("sqlalchemy"):
-        lines += _examine_service()
+        lines += _examine_service(data_dir)
         if not _has_fault(lines):
             lines += _examine_storage(deep, orphan_seconds)
     if as_json:
         print_json([line._asdict() for line in lines])
     else:
         for line in lines:
-            print_lines(str(line))
+            print_text(str(line))
         n_faults = sum(line.state == "FAULT" for line in lines)
         print_lines(f"{n_faults} checks found faults" if n_faults else "all is well")
     raise typer.Exit(1 if _has_fault(lines) else 0)
@@ -132,12 +136,14 @@ def _examine_torch() -> Line:
 # The service
 
 
-def _examine_service() -> list[Line]:
-    from app.settings import get_settings, list_unknown
+def _examine_service(data_dir: Path | None) -> list[Line]:
+    from app.settings import get_settings, list_unknown, override_settings
 
     lines = [Line("settings", "FAULT", each) for each in list_unknown()]
     try:
         get_settings()
+        if data_dir is not None:
+            override_settings(data_dir=data_dir)
     except Exception as error:
         return [*lines, _fail("settings", error)]
     if not lines:
@@ -185,7 +191,7 @@ def _examine_database() -> Line:
 
     settings = get_settings()
     where = sa.make_url(settings.sqlalchemy_url).render_as_string(hide_password=True)
-    if settings.is_embedded and not (settings.data_dir / "lometab.db").exists():
+    if has_nothing(settings):
         return Line("database", "note", f"{where} is not there yet: `lometab serve`")
     with db.reading() as session:
         db.check_revision(session)
@@ -220,7 +226,7 @@ def _examine_workers() -> Line:
     from app.storage.enums import Queue
 
     settings = get_settings()
-    if settings.is_embedded and not (settings.data_dir / "lometab.db").exists():
+    if has_nothing(settings):
         return Line("workers", "note", "none: there is no database yet")
     with db.reading() as session:
         found = {
@@ -258,7 +264,7 @@ def _examine_storage(deep: bool, min_age: float) -> list[Line]:
     from app.settings import get_settings, override_settings
 
     settings = get_settings()
-    if settings.is_embedded and not (settings.data_dir / "lometab.db").exists():
+    if has_nothing(settings):
         return []
     override_settings(statement_seconds=0)
     return [

@@ -60,7 +60,7 @@ def list_jobs(
             "created": "created_at",
         },
         "no job yet: lometab train FILE --target COLUMN",
-        spare=("phase", "target", "best", "created", "name"),
+        spare=("phase", "target", "model", "best", "created", "name"),
     )
 
 

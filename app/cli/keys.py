@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.connection import DataDir
 from app.cli.output import AsJson, print_done, print_json, print_rows
-from app.cli.service import find_settings, migrate
+from app.cli.service import find_settings, find_stored, has_nothing, migrate
 
 if TYPE_CHECKING:
     from app.storage.tables import ApiKey
@@ -35,6 +36,7 @@ def create_key(
     max_concurrent: Annotated[
         int | None, typer.Option(min=0, help="The same for requests at a time.")
     ] = None,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is shown this once and kept nowhere."""
@@ -47,7 +49,7 @@ def create_key(
             f"a scope is one of {', '.join(auth.SCOPES)}, however: {unknown.pop()}"
         )
     expires_at = None if expires is None else _read_moment(expires)
-    migrate()
+    migrate(data_dir)
     with db.transaction() as session:
         chosen = [each for each in auth.SCOPES if not scope or each in scope]
         key, secret = auth.create_key(
@@ -84,14 +86,15 @@ def _read_moment(text: str) -> datetime:
 
 
 @group.command("list")
-def list_keys(as_json: AsJson = False) -> None:
+def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Show the keys there are, without the keys themselves."""
     from app import access as auth
     from app.storage import db
 
-    find_settings()
-    with db.reading() as session:
-        found = [_describe(*each) for each in auth.list_keys(session)]
+    found = []
+    if not has_nothing(find_settings(data_dir=data_dir)):
+        with db.reading() as session:
+            found = [_describe(*each) for each in auth.list_keys(session)]
     if as_json:
         print_json(found)
         return
@@ -128,13 +131,15 @@ def _describe(key: "ApiKey", is_active: bool) -> dict[str, Any]:
 
 @group.command("revoke")
 def revoke_key(
-    id_: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False
+    id_: Annotated[str, typer.Argument(metavar="ID")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key useless at once."""
     from app import access as auth
     from app.storage import db
 
-    find_settings()
+    find_stored(data_dir)
     with db.transaction() as session:
         key = auth.revoke_key(session, id_)
         if key is None:
@@ -149,13 +154,14 @@ def rotate_key(
     grace: Annotated[
         int, typer.Option(min=0, help="Minutes for which the old one stays valid.")
     ] = 24 * 60,
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key in place of another, with the same rights, and print it."""
     from app import access as auth
     from app.storage import db
 
-    find_settings()
+    find_stored(data_dir)
     with db.transaction() as session:
         made = auth.rotate_key(session, id_, timedelta(minutes=grace))
         if made is None:

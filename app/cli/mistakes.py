@@ -1,9 +1,14 @@
 """Errors that are no bugs of ours: a sentence that says what to do, an exit code."""
 
 import errno
+import re
 from typing import NamedTuple
 
 FAILED, USAGE, AWAY, FORBIDDEN, NOT_FOUND, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+
+_NO_TABLE = re.compile(r"^no such table|^relation .* does not exist")
+"""As SQLite and Postgres say it."""
 
 
 class Mistake(NamedTuple):
@@ -96,10 +101,16 @@ def _explain_database(error: BaseException) -> Mistake | None:
 
     if isinstance(error, sa.exc.ArgumentError | sa.exc.NoSuchModuleError):
         return Mistake(f"LOMETAB_DATABASE_URL cannot be used: {error}", USAGE)
-    if not isinstance(error, sa.exc.OperationalError | sa.exc.TimeoutError):
-        return None
     url = sa.make_url(get_settings().sqlalchemy_url)
     where = url.render_as_string(hide_password=True)
+    if _NO_TABLE.search(str(getattr(error, "orig", ""))):
+        return Mistake(
+            f"the database {where} has no tables of ours yet: `lometab migrate` makes "
+            "them; does LOMETAB_DATABASE_URL or --data-dir name the right one?",
+            FAILED,
+        )
+    if not isinstance(error, sa.exc.OperationalError | sa.exc.TimeoutError):
+        return None
     cause = str(getattr(error, "orig", error)).strip().splitlines()
     return Mistake(
         f"the database {where} cannot be reached: {cause[0] if cause else error}; is "

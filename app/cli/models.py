@@ -1,6 +1,7 @@
 """`lometab models`."""
 
 from collections import defaultdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,8 @@ from app.cli.output import (
 )
 from lometab.client import Model
 
+N_METRICS = 3
+"""That a list of models shows of each."""
 group = typer.Typer(help="Models: list, promote, alias, export, prune.")
 
 Reference = Annotated[
@@ -44,6 +47,8 @@ def list_models(
     if as_json:
         print_json(rows)
         return
+    for row in rows:  # the others are in `models show`
+        row["metrics"] = dict(islice((row["metrics"] or {}).items(), N_METRICS))
     print_rows(
         rows,
         {
@@ -84,7 +89,7 @@ def promote(
 ) -> None:
     """Let name@champion stand for this version from now on."""
     with open_client(url, key, data_dir) as client:
-        _show(client.models[reference].set_alias(to), as_json)
+        _show_alias(client.models[reference].set_alias(to), to, as_json)
 
 
 @group.command()
@@ -108,7 +113,7 @@ def alias(
             model.refresh()
         else:
             model.set_alias(alias)
-        _show(model, as_json)
+        _show_alias(model, alias, as_json)
 
 
 @group.command()
@@ -170,6 +175,17 @@ def prune(
     print_rows(old, columns, "there is nothing to prune")
     if old and not yes:
         print_lines("nothing was deleted: say --yes to delete these")
+
+
+def _show_alias(model: Model, alias: str, as_json: bool) -> None:
+    """What an alias stands for now."""
+    info = model.info
+    if as_json:
+        print_json(info)
+        return
+    version = f"{info['name']}@{info['version']}"
+    verb = "is" if alias in info["aliases"] else "is no longer"
+    print_lines(f"{info['name']}@{alias} {verb} {version}, {info['id']}")
 
 
 def _show(model: Model, as_json: bool) -> None:

@@ -17,6 +17,8 @@ AsJson = Annotated[
 
 MAX_NAME = 32
 """Names up to so long are not folded."""
+MIN_FOLDED = 10
+"""A column that is folded is not narrower."""
 
 
 def refuse_options(context: typer.Context) -> None:
@@ -39,14 +41,17 @@ def get_console() -> Console:
 
 def complain(text: str) -> None:
     """Say what is wrong, on standard error."""
-    Console(stderr=True, highlight=False).print(
-        f"[bold red]lometab:[/] {_escape(text)}", soft_wrap=True
-    )
+    _say(f"[bold red]lometab:[/] {_escape(text)}")
 
 
 def note(text: str) -> None:
     """Say something beside the answer, on standard error."""
-    Console(stderr=True, highlight=False).print(_escape(text), soft_wrap=True)
+    _say(_escape(text))
+
+
+def _say(markup: str) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(markup, soft_wrap=not console.is_terminal)
 
 
 def print_json(value: Any) -> None:
@@ -59,13 +64,20 @@ def print_done(value: Mapping[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
         print_json(value)
     else:
-        print_lines(text)
+        print_text(text)
 
 
 def print_lines(*lines: str) -> None:
     console = get_console()
     for line in lines:
         console.print(_escape(line), soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """Sentences: in a terminal folded between words, where a line that is there to be
+    copied is not."""
+    console = get_console()
+    console.print(_escape(text), soft_wrap=not console.is_terminal)
 
 
 def print_rows(
@@ -77,7 +89,8 @@ def print_rows(
 ) -> None:
     """A table, or one sentence if there is nothing in it.
 
-    Ids are never folded: they are there to be copied.
+    Ids are never folded: they are there to be copied. Where there is no room for them
+    side by side, each row is a paragraph.
 
     Args:
         columns: the head of each column, and the field that it shows.
@@ -93,7 +106,13 @@ def print_rows(
     while left_out and _measure(console, table) > console.width:
         del shown[left_out.pop(0)]
         table = _make_table(rows, shown, console.is_terminal)
-    console.print(table)
+    if _measure_least(console, table) <= console.width:
+        console.print(table)
+        return
+    for i, row in enumerate(rows):
+        cells = {head: _to_cell(row, field, True) for head, field in columns.items()}
+        print_lines(*([""] if i else []))
+        print_facts(cells)
 
 
 def _make_table(
@@ -119,6 +138,16 @@ def _measure(console: Console, table: Table) -> int:
     """Columns of the terminal that it would need to fold nothing."""
     options = console.options.update(width=10_000)
     return console.measure(table, options=options).maximum
+
+
+def _measure_least(console: Console, table: Table) -> int:
+    """Columns that it needs for what is not folded, and a little for the rest."""
+    least = 0
+    for column in table.columns:
+        cells = (*column.cells, column.header)
+        widest = max(console.measure(str(cell)).maximum for cell in cells)
+        least += widest if column.no_wrap else min(widest, MIN_FOLDED)
+    return least + 2 * (len(table.columns) - 1)
 
 
 def _to_cell(row: Mapping[str, Any], field: str, for_people: bool) -> str:

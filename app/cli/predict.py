@@ -95,11 +95,11 @@ def predict(
     by_job = _is_by_job(file, output, job, skip or detach, as_json)
     _check(output, by_job, is_file=is_file, is_detached=detach, url=url)
     if is_file:
-        _write(_answer_by_file(Path(model), file, options), output, as_json)
+        _answer(_answer_by_file(Path(model), file, options), output, as_json)
         return
     with open_client(url, key, data_dir, workers=int(by_job)) as client:
         if not by_job:
-            _write(_answer_by_service(client, model, file, options), output, as_json)
+            _answer(_answer_by_service(client, model, file, options), output, as_json)
             return
         made = client.models[model].start_predictions(
             file,
@@ -252,6 +252,26 @@ def _warn(warnings: list[str], warned: set[str]) -> None:
 
 # ----------------------------------------------------------------------------
 # Answers, written as they come
+
+
+def _answer(chunks: Iterator[Columns], output: Path | None, as_json: bool) -> None:
+    """Write them, and say how many went to a file."""
+    n_rows = 0
+
+    def count() -> Iterator[Columns]:
+        nonlocal n_rows
+        for columns in chunks:
+            n_rows += len(next(iter(columns.values()), []))
+            yield columns
+
+    if output is None:
+        _write(count(), None, as_json)
+        return
+    _write(count(), output, as_json=False)
+    if as_json:
+        print_json({"path": str(output), "n_rows": n_rows})
+    else:
+        note(f"{n_rows} rows are answered in {output}")
 
 
 def _write(chunks: Iterator[Columns], output: Path | None, as_json: bool) -> None:

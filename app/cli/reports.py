@@ -16,6 +16,7 @@ from app.cli.output import (
     print_json,
     print_lines,
     print_rows,
+    print_text,
 )
 from lometab.client import Client, ClientError, Job
 from lometab.client.wire import find_url
@@ -172,13 +173,27 @@ def print_summary(job: Job) -> None:
             "seconds": sum(report["timings"].values()),
         }
     )
+    print_lines("")
+    for sentence in report.get("summary") or []:
+        print_text(sentence["text"])
     if diversity.get("advice"):
-        print_lines(diversity["advice"])
+        print_text(f"Members: {diversity['advice']}")
     print_lines("")
     if calibration.get("bins"):
         print_lines(*draw_reliability(calibration["bins"]))
     elif calibration.get("conformal_intervals"):
         print_lines(*draw_coverage(calibration["conformal_intervals"]))
+
+
+def _describe_choice(recommended: int, tied: list[int]) -> str:
+    others = [cell for cell in tied if cell != recommended]
+    if not others:
+        return f"cell {recommended} is the best"
+    named = ", ".join(map(str, others))
+    return (
+        f"cell {recommended} is recommended: the smallest of the best; as good within "
+        f"the noise: {named}"
+    )
 
 
 def _print_comparison(job: Job) -> None:
@@ -190,12 +205,16 @@ def _print_comparison(job: Job) -> None:
             {
                 "cell": "cell",
                 "settings": "settings",
-                "test": "test.score.mean",
+                f"test {compared['metric'] or ''}".strip(): "test.score.mean",
                 "deviation": "test.score.std",
             },
             "no cell has ended yet",
         )
-        print_lines(f"a model of one: lometab jobs promote {job.id} --cell N")
+        best = compared["recommended"]
+        if best is not None:
+            print_text(_describe_choice(best, compared["tied"]))
+        cell = "N" if best is None else best
+        print_lines(f"next: lometab jobs promote {job.id} --cell {cell}")
         return
     print_rows(
         found["trials"],

@@ -1,7 +1,9 @@
 """The commands that run the service: serve, api, worker, migrate."""
 
+import gc
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,7 +18,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.connection import DataDir
 from app.cli.output import complain
+from lometab.errors import DataError, MissingPackage
 
 if TYPE_CHECKING:
     import uvicorn
@@ -47,9 +51,7 @@ def add(cli: typer.Typer) -> None:
 def serve(
     host: Host = None,
     port: Port = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the database and the queue are kept.")
-    ] = None,
+    data_dir: DataDir = None,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Jobs that are trained at a time.")
     ] = 1,
@@ -61,6 +63,7 @@ def serve(
     """
     from app.observe import configure_logging
 
+    _begin_loading()
     settings = find_settings(
         host=host, port=port, data_dir=data_dir, root_path=root_path
     )
@@ -84,10 +87,10 @@ def worker(
 
     LOMETAB_WORKER_QUEUE says which queue: cpu or gpu.
     """
-    settings = find_settings()
     if check:
-        _check_worker(settings)
+        _check_worker(find_stored(None))
         return
+    settings = find_settings()
     os.execve(sys.executable, worker_command(), settings.environment())
 
 
@@ -117,6 +120,7 @@ def api(
 
     from app.observe import configure_logging
 
+    _begin_loading()
     settings = find_settings(host=host, port=port, root_path=root_path)
     configure_logging()
     _check_database()
@@ -130,7 +134,19 @@ def api(
         else:  # uvicorn opens it again, for all of them
             port = listener.getsockname()[1]
             listener.close()
+            gc.enable()  # each of them loads the application, but not this one
             uvicorn.run(**{**list_options(settings), "port": port}, workers=processes)
+
+
+def _begin_loading() -> None:
+    """What is loaded stays, so nothing need look for garbage in it meanwhile.
+
+    Once all is loaded, `app.main` has the collector go on.
+    """
+    gc.disable()
+    from lometab.table import leave_out_pandas
+
+    leave_out_pandas()
 
 
 @contextmanager
@@ -145,11 +161,11 @@ def _metrics_folder(settings: "Settings") -> Iterator["Settings"]:
         yield override_settings(metrics_dir=Path(folder))
 
 
-def migrate() -> None:
+def migrate(data_dir: DataDir = None) -> None:
     """Bring the database to the newest revision."""
     from app.storage.db import migrate as migrate_database
 
-    find_settings()
+    find_settings(data_dir=data_dir)
     migrate_database()
 
 
@@ -173,19 +189,29 @@ def bootstrap() -> None:
 
 
 def dashboard(
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 takes a free port.")
+    ] = 8080,
+    data_dir: DataDir = None,
 ) -> None:
     """Show the searches of tune jobs in Optuna's dashboard, on this machine alone.
 
     It needs the package optuna-dashboard.
     """
-    from optuna_dashboard import run_server
+    from wsgiref.simple_server import make_server
 
+    try:
+        from optuna_dashboard import wsgi
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "this needs another package: pip install optuna-dashboard"
+        ) from error
     from app.jobs import search
 
-    find_settings()
-    typer.echo(f"Optuna's dashboard: http://127.0.0.1:{port}")
-    run_server(search.get_storage(), host="127.0.0.1", port=port)
+    find_stored(data_dir)
+    with make_server("127.0.0.1", port, wsgi(search.get_storage())) as server:
+        typer.echo(f"Optuna's dashboard: http://127.0.0.1:{server.server_port}")
+        server.serve_forever()
 
 
 def find_settings(**given: Any) -> "Settings":
@@ -200,6 +226,23 @@ def find_settings(**given: Any) -> "Settings":
     known = {name: value for name, value in given.items() if value is not None}
     settings = override_settings(**known)
     return override_settings(data_dir=settings.data_dir.absolute())
+
+
+def find_stored(data_dir: Path | None) -> "Settings":
+    """The settings, where there must be something to ask for: to open a database that
+    is not there would make an empty one."""
+    settings = find_settings(data_dir=data_dir)
+    if has_nothing(settings):
+        raise DataError(
+            f"nothing is stored in {settings.data_dir} yet; is it somewhere else? "
+            "Name the place by --data-dir or LOMETAB_DATA_DIR"
+        )
+    return settings
+
+
+def has_nothing(settings: "Settings") -> bool:
+    """Whether this machine has stored nothing yet: there is no database to ask."""
+    return settings.is_embedded and not (settings.data_dir / "lometab.db").exists()
 
 
 def worker_command() -> list[str]:
@@ -287,11 +330,21 @@ def _protect(settings: "Settings") -> "Settings":
         if not auth.has_keys(session):
             raise typer.BadParameter(
                 f"{settings.host} can be reached from other machines, and there is no "
-                "API key yet: make one by `lometab keys create`, or listen on "
-                "127.0.0.1",
+                f"API key yet: make one by `{_name_command('keys create', settings)}`, "
+                "or listen on 127.0.0.1",
                 param_hint="--host",
             )
     return override_settings(require_keys=True)
+
+
+def _name_command(command: str, settings: "Settings") -> str:
+    """So that it acts on the same data."""
+    from app.settings import find_data_dir
+
+    is_usual = settings.data_dir.absolute() == find_data_dir().absolute()
+    if is_usual or not settings.is_embedded:
+        return f"lometab {command}"
+    return f"lometab {command} --data-dir {shlex.quote(str(settings.data_dir))}"
 
 
 class Workers:

@@ -39,5 +39,7 @@ def show_config(
     if as_json:
         print_json(rows)
         return
+    for row in rows:  # nothing is set
+        row["value"] = "-" if row["value"] in ("", "null") else row["value"]
     columns = {"variable": "name", "value": "value", "from": "from"}
     print_rows(rows, columns, "no setting is changed")

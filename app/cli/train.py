@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import threading
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -273,16 +275,48 @@ def leave(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.info)
     else:
-        print_lines(f"{job.id} is {job.status}: lometab jobs watch {job.id}")
+        print_lines(f"{job.id} is {job.status}", f"next: lometab jobs watch {job.id}")
+
+
+class _Interrupts:
+    """Ctrl-C, counted: one that comes while another is answered is not lost."""
+
+    def __init__(self) -> None:
+        self.n, self.is_raised = 0, False
+
+    def __enter__(self) -> "_Interrupts":
+        self._before = None
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _take(self, *_: object) -> None:
+        self.n += 1
+        if self.is_raised:
+            raise KeyboardInterrupt
+
+    def check(self, n_answered: int) -> None:
+        """Raise from now on, and at once if one is not answered yet."""
+        self.is_raised = True
+        if self.n > n_answered:
+            raise KeyboardInterrupt
 
 
 def follow(job: Job) -> None:
     """Show how a job goes until it has ended; Ctrl-C once stops it, twice cancels."""
     is_tty = Console(stderr=True).is_terminal
-    last, n_interrupts = 0, 0
-    with open_bar(is_tty, job.info, stderr=True) as bar:
+    last, n_answered = 0, 0
+    with (
+        open_bar(is_tty, job.info, stderr=True) as bar,
+        _Interrupts() as interrupts,
+    ):
         while True:
             try:
+                interrupts.check(n_answered)
                 for event in job.events(last):
                     last = event["seq"]
                     bar.take(event)
@@ -290,11 +324,14 @@ def follow(job: Job) -> None:
                         bar.say(f"warning: {event['data'].get('detail', '')}")
                 break
             except KeyboardInterrupt:
-                n_interrupts += 1
-                if n_interrupts > 2:
+                interrupts.is_raised = False
+                n_answered += 1
+                if n_answered > 2:
                     raise
-                _interrupt(job, n_interrupts, bar)
-    job.refresh()
+                _interrupt(job, n_answered, bar)
+    if job.refresh().status == "cancelled" and n_answered:
+        note(f"{job.id} is cancelled")
+        raise KeyboardInterrupt
 
 
 def _interrupt(job: Job, n: int, bar: Any) -> None:

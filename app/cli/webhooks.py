@@ -57,7 +57,7 @@ def list_webhooks(
         "created": "created_at",
     }
     empty = "no webhook yet: lometab webhooks create ADDRESS --event job.succeeded"
-    print_rows(rows, columns, empty, spare=("created",))
+    print_rows(rows, columns, empty, spare=("created", "failed"))
 
 
 @group.command()

@@ -31,7 +31,7 @@ from lometab.space import (
     expand_grid,
     is_cell_of,
 )
-from lometab.table import OPTION_ALIASES, ColumnKind, ReadOptions, Split
+from lometab.table import HELD_ROWS, OPTION_ALIASES, ColumnKind, ReadOptions, Split
 from lometab.weights import Weights
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -48,6 +48,7 @@ ALIASES_OF_JOBS = {
     **dict.fromkeys(("val_size", "validation_fraction", "validation"), "split.val"),
     **dict.fromkeys(("time_limit", "max_time", "timeout"), "max_runtime_seconds"),
     **dict.fromkeys(("presets", "quality"), "preset"),
+    **dict.fromkeys(("sample", "sample_size", "subsample", "n_rows"), "max_rows"),
     **dict.fromkeys(("params", "parameters", "config"), "hyperparameters"),
 }
 """What other services call settings of a job."""
@@ -232,6 +233,20 @@ class JobSettings(BaseModel):
         "each has its own, as in the paper. null: a tenth of the root of the number of "
         "rows, shown in the answer.",
     )
+    max_rows: Annotated[int, Field(ge=20, le=10**12)] | None = Field(
+        default=None,
+        description="Of a table with more rows, so many are used in all: after the "
+        "split each part is thinned by lot to its share, by the seed of the split, and "
+        "each class keeps its share too. null: all rows are used.",
+    )
+    storage: Literal["auto", "memory", "file"] = Field(
+        default="auto",
+        description="Where the training rows are: in memory, or in a file of the "
+        "worker from which they are read by blocks in an order drawn by lot. Then at "
+        f"most {HELD_ROWS} rows of each part validate, calibrate and make the reports. "
+        "auto: in a file if they do not fit in a worker's memory otherwise; what was "
+        "chosen is shown in the answer.",
+    )
     device: Literal["auto", "cpu", "gpu"] = Field(
         default="auto", description="auto: a GPU worker if one lives, else a CPU one."
     )
@@ -323,6 +338,11 @@ class JobSettings(BaseModel):
             is_searched = self.kind in SEARCHES and self.split.kind != "column"
             share = OWN_PART if is_searched else 0.0
             self.split = replace(self.split, calibration=share)
+        if self.storage == "file" and not self.may_use_file:
+            raise ValueError(
+                "catboost takes its rows from memory; leave it out of `baselines`, or "
+                "set `storage` to 'auto' and `max_rows` to what fits"
+            )
         if self.kind == JobKind.TUNE:
             self.tune = self.tune or TuneSettings()
             check_space(self.tune.full_space, self.hyperparameters)
@@ -369,6 +389,11 @@ class JobSettings(BaseModel):
             )
         self.kind = JobKind.TUNE
         self.tune = tune.model_copy(update={"seeds": 1, "finalists": 1})
+
+    @property
+    def may_use_file(self) -> bool:
+        """Whether all that it trains can take its rows from a file."""
+        return self.storage != "memory" and "catboost" not in self.baselines
 
     @property
     def weights(self) -> Weights:

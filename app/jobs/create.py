@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app import datasets
-from app.errors import TooMuchMemory
 from app.jobs import parents
 from app.jobs.config import JobSettings
 from app.jobs.make import make_job
+from app.jobs.needs import Needs
 from app.jobs.pace import MAX_SECONDS, Work, describe_seconds, read_pace
-from app.jobs.planning import list_sizes, make_children
+from app.jobs.planning import make_children
 from app.jobs.queue import notify
 from app.jobs.workers import (
     check_room,
@@ -25,11 +25,13 @@ from app.jobs.workers import (
 from app.settings import Settings
 from app.storage.enums import PARENTS, SEARCHES, JobKind, JobRole, Queue
 from app.storage.tables import Dataset, Job
-from lometab.cost import cost_of
 from lometab.errors import DataError, suggest
 from lometab.table import (
     BY_CALLER,
     BY_SPLIT,
+    HELD_ROWS,
+    ParquetTable,
+    PartName,
     Parts,
     Schema,
     Table,
@@ -39,6 +41,7 @@ from lometab.table import (
     find_duplicates,
     find_leaks,
     infer_schema,
+    pick_rows,
     split_rows,
     target,
 )
@@ -46,8 +49,6 @@ from lometab.weights import weigh_rows
 
 MAX_NOTIFIED = 8
 """How many workers are notified of a parent at once; the reaper tells the others."""
-IMPORTED_BYTES = 400 * 10**6
-"""What a training process takes before it has any data."""
 MAX_WARNINGS = 100
 """About one job; of more their number is told."""
 
@@ -59,13 +60,19 @@ class Plan:
     body: JobSettings
     dataset: Dataset
     schema: Schema
-    estimate: dict[str, Any]
+    parts: dict[PartName, int]
+    """Rows of each part that are used."""
+    needs: Needs
     work: list[Work]
     """All networks that are to be trained, each for one seed."""
     warnings: list[str]
 
+    def choose_storage(self, limit: float, whose: str) -> dict[str, Any]:
+        """What it takes, with the rows where they fit in so much memory."""
+        return self.needs.choose(sum(self.parts.values()), limit, whose)
 
-def plan_job(body: JobSettings, dataset: Dataset, settings: Settings) -> Plan:
+
+def plan_job(body: JobSettings, dataset: Dataset) -> Plan:
     """Check the settings against the data. It may take seconds, and writes nothing."""
     table = datasets.open_table(dataset)
     schema = infer_schema(
@@ -80,33 +87,42 @@ def plan_job(body: JobSettings, dataset: Dataset, settings: Settings) -> Plan:
         verdicts=datasets.read_verdicts(dataset),
         drop_missing_target=body.drop_missing_target,
         min_frequency=body.min_frequency,
+        max_rows=body.max_rows,
         describe_rows=partial(datasets.describe_rows, dataset),
     )
     _refuse_infinite(table, schema, dataset)
     _check_groups(body.calibrate_by, schema)
     _check_importance_groups(body.importance_groups or [], schema)
-    parts = split_rows(table, schema, body.split)
+    parts = split_rows(table, schema, body.split, max_rows=body.max_rows)
     weigh_rows(table, schema, body.weights, parts["train"])
-    levels = count_levels(table, schema)
+    used, used_parts = _take_used(table, parts, body)
+    levels = count_levels(used, schema)
     warnings = [
-        *_warn(schema, dataset, parts, body.kind in PARENTS),
+        *_warn(schema, dataset, parts, body),
         *_warn_of_classes(table, schema, parts),
         *find_leaks(table, schema),
-        *find_duplicates(table, schema, parts),
+        *find_duplicates(used, schema, used_parts),
         *describe_rare(levels, schema),
     ]
     if len(warnings) > MAX_WARNINGS:
         n_more = len(warnings) - MAX_WARNINGS
         warnings[MAX_WARNINGS:] = [f"and {n_more} more warnings"]
-    widths = [each.width for each in levels.values()]
-    expected, work = _estimate(dataset, schema, body, widths)
-    if 0 < settings.max_training_bytes < expected["memory_bytes"]:
-        raise TooMuchMemory(
-            f"training would take about {expected['memory_bytes'] >> 20} MiB where "
-            f"{settings.max_training_bytes >> 20} MiB are allowed; try a smaller k, "
-            "d_block, batch_size or n_bins"
-        )
-    return Plan(body, dataset, schema, expected, work, warnings)
+    needs = Needs(
+        body, schema, dataset.n_rows, [each.width for each in levels.values()]
+    )
+    sizes = {name: len(rows) for name, rows in parts.items()}
+    work = needs.list_work(sum(sizes.values()))
+    return Plan(body, dataset, schema, sizes, needs, work, warnings)
+
+
+def _take_used(
+    table: ParquetTable, parts: Parts, body: JobSettings
+) -> tuple[Table, Parts]:
+    """The rows that are used, as a table of their own if they are not all."""
+    n_used = sum(map(len, parts.values()))
+    if body.max_rows is None or n_used < body.max_rows:
+        return table, parts
+    return pick_rows(table, parts)
 
 
 def estimate_job(
@@ -114,11 +130,15 @@ def estimate_job(
 ) -> tuple[Queue, dict[str, Any], list[str]]:
     """Where a plan would run, what it would take, and all that there is to warn of."""
     queue = _choose_queue(session, plan.body.device, settings)
-    if queue == Queue.CPU:  # of a GPU's own memory we know nothing
-        _refuse_too_large(session, plan.estimate["memory_bytes"], settings)
+    limit, whose = _find_memory(session, queue, settings)
+    expected = plan.choose_storage(limit, whose)
     seconds = _estimate_seconds(session, plan, queue, settings)
-    warnings = [*plan.warnings, *_warn_of_seconds(seconds["max_seconds"])]
-    return queue, {**plan.estimate, **seconds}, warnings
+    warnings = [
+        *plan.warnings,
+        *_warn_of_storage(plan, expected),
+        *_warn_of_seconds(seconds["max_seconds"]),
+    ]
+    return queue, {**expected, **seconds}, warnings
 
 
 def create_job(session: Session, plan: Plan, settings: Settings) -> Job:
@@ -127,7 +147,7 @@ def create_job(session: Session, plan: Plan, settings: Settings) -> Job:
     queue, estimate, warnings = estimate_job(session, plan, settings)
     job = make_job(
         role=JobRole(body.kind),
-        config=_resolve(body, plan.schema),
+        config={**_resolve(body, plan.schema), "storage": estimate["storage"]},
         workspace_id=plan.dataset.workspace_id,
         dataset_id=plan.dataset.id,
         queue=queue,
@@ -143,19 +163,21 @@ def create_job(session: Session, plan: Plan, settings: Settings) -> Job:
     return job
 
 
-def _refuse_too_large(session: Session, n_bytes: int, settings: Settings) -> None:
-    """A job that no worker has room for; without a worker, that is none we have."""
+def _find_memory(
+    session: Session, queue: Queue, settings: Settings
+) -> tuple[float, str]:
+    """What training may take, and who says so: the settings, the largest worker, or if
+    there is none this machine."""
+    allowed = settings.max_training_bytes or math.inf
+    if queue != Queue.CPU:  # of a GPU's own memory we know nothing
+        return allowed, "the service allows"
     heard_within = 2 * settings.reaper_seconds
-    largest = find_largest_memory(session, Queue.CPU, heard_within=heard_within)
-    whose = "the largest worker"
+    largest = find_largest_memory(session, queue, heard_within=heard_within)
     if largest is None:
-        largest, whose = find_training_bytes(settings), "this machine"
-    if n_bytes > largest:
-        raise TooMuchMemory(
-            f"training would take about {n_bytes >> 20} MiB, and {whose} has "
-            f"{int(largest) >> 20} MiB for it; try a smaller k, d_block, batch_size or "
-            "n_bins"
-        )
+        return find_training_bytes(settings), "this machine has"
+    if allowed < largest:
+        return allowed, "the service allows"
+    return largest, "the largest worker has"
 
 
 def notify_of(job: Job) -> None:
@@ -201,17 +223,23 @@ def _check_importance_groups(groups: list[list[str]], schema: Schema) -> None:
 
 
 def _warn(
-    schema: Schema, dataset: Dataset, parts: Parts, is_searched: bool
+    schema: Schema, dataset: Dataset, parts: Parts, body: JobSettings
 ) -> Iterator[str]:
     """What we decided without having been told to."""
     yield from dataset.reading["warnings"]
     for name, why in schema.ignored.items():
         if why not in (BY_CALLER, BY_SPLIT):
             yield f"column {name!r} is not used: {why}"
-    n_left_out = dataset.n_rows - sum(map(len, parts.values()))
-    if n_left_out:
-        yield f"{n_left_out} rows without a target are left out"
-    if is_searched and "calibration" not in parts:
+    n_used = sum(map(len, parts.values()))
+    if n_used == body.max_rows and n_used < dataset.n_rows:
+        sizes = ", ".join(f"{len(rows):,} {name}" for name, rows in parts.items())
+        yield (
+            f"trained on {n_used:,} of {dataset.n_rows:,} rows, drawn by lot "
+            f"(`max_rows`): {sizes}"
+        )
+    elif n_used < dataset.n_rows:
+        yield f"{dataset.n_rows - n_used} rows without a target are left out"
+    if body.kind in PARENTS and "calibration" not in parts:
         yield (
             "the rows that choose among the runs also calibrate the model, so its "
             "intervals or sets may cover less than their name says; let the split have "
@@ -231,43 +259,6 @@ def _warn_of_classes(table: Table, schema: Schema, parts: Parts) -> Iterator[str
             classes = ", ".join(repr(schema.classes[i]) for i in sorted(absent)[:5])
             more = f" and {len(absent) - 5} more" if len(absent) > 5 else ""
             yield f"the part {name} has no row of the class {classes}{more}"
-
-
-def _estimate(
-    dataset: Dataset, schema: Schema, body: JobSettings, widths: list[int]
-) -> tuple[dict[str, Any], list[Work]]:
-    """Of the job, or of the largest of its runs; and the work of each.
-
-    Args:
-        widths: inputs of each categorical column.
-    """
-    configs = [*list_sizes(body)]
-    costs = [
-        cost_of(
-            schema,
-            dataset.n_rows,
-            config,
-            cardinalities=widths,
-            split=body.split,
-            is_file=True,
-            has_checkpoints=True,
-        )
-        for config in configs
-    ]
-    work = [
-        Work(cost.flops_per_epoch, cost.steps_per_epoch, config.max_epochs)
-        for cost, config in zip(costs, configs, strict=True)
-    ]
-    expected = max(costs, key=lambda each: each.job_bytes)
-    # Members of further seeds are there when the file is made and checked.
-    n_seeds = body.tune.seeds if body.tune is not None else body.n_seeds
-    further = (n_seeds - 1) * expected.serving_bytes
-    estimate = {
-        "n_parameters": n_seeds * expected.n_parameters,
-        "memory_bytes": IMPORTED_BYTES + expected.job_bytes + further,
-        "serving_bytes": n_seeds * expected.serving_bytes,
-    }
-    return estimate, work
 
 
 def _estimate_seconds(
@@ -297,6 +288,23 @@ def _estimate_seconds(
         "max_seconds": round(min(total, limit), 1),
         "basis": "workers" if pace.measured else "assumed",
     }
+
+
+def _warn_of_storage(plan: Plan, expected: dict[str, Any]) -> Iterator[str]:
+    """What is not as it would be in memory."""
+    if expected["storage"] == "memory":
+        return
+    held = ", ".join(
+        f"{min(n, HELD_ROWS):,} of {n:,} {name} rows"
+        for name, n in plan.parts.items()
+        if n > HELD_ROWS
+    )
+    why = "as asked" if plan.body.storage == "file" else "to fit in memory"
+    yield (
+        f"training reads its rows from a file, {why}, in an order drawn by lot from "
+        "block to block"
+        + (f"; the reports are of {held}, drawn by lot" if held else "")
+    )
 
 
 def _warn_of_seconds(seconds: float) -> Iterator[str]:

@@ -24,6 +24,8 @@ ENDLESS = "lometab.endless"
 ROUTE = "lometab.route"
 """Of a scope: the template of its path, if FastAPI does not set one."""
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+GONE = 499
+"""The client went before there was an answer: no fault of ours, so not a 500."""
 WHOSE = "lometab.whose"
 """Of a scope: the ids of the key and the workspace, once they are known."""
 _EVENT_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -45,24 +47,30 @@ class Observed:
         request_id = scope["request_id"] = _find_id(scope)
         set_ids({"request_id": request_id})
         id_header = (_ID_HEADER, request_id.encode())
-        status = 500
+        status, is_begun = 500, False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, is_begun = message["status"], True
                 headers = message.get("headers", ())
                 if _EVENT_STREAM in headers:
                     scope[ENDLESS] = True
                 message["headers"] = [*headers, id_header]
             await send(message)
 
+        async def answer() -> None:
+            nonlocal status
+            await self.app(scope, receive, send_with_id)
+            if not is_begun:
+                status = GONE
+
         try:
             if traces.is_on():
                 with _traced(scope, lambda: status):
-                    await self.app(scope, receive, send_with_id)
+                    await answer()
             else:
-                await self.app(scope, receive, send_with_id)
+                await answer()
         finally:
             milliseconds = (perf_counter() - started_at) * 1000
             _count(scope, status, milliseconds)

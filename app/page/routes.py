@@ -62,8 +62,9 @@ async def read_help_file(name: str, if_none_match: IfNoneMatch = None) -> Respon
     site = read_site()
     if not site:
         raise NotFound(
-            "the documentation was not built: `make docs` in the repository does it, "
-            "then start the service again; /docs is the reference of the API"
+            "the documentation was not built: `make docs` in the repository does it; "
+            "then start the service, or build its wheel or image, again; /docs is the "
+            "reference of the API"
         )
     if name not in site:
         raise NotFound(f"the documentation has no file {name!r}: begin at /help")

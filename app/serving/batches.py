@@ -108,7 +108,7 @@ def _run(group: list[_Encoded], predictor: Predictor) -> Iterator[Answer | Excep
     started_at = perf_counter()
     try:
         x_num, x_cat = _join(group)
-        mean, members, novelty = predictor.run_all(x_num, x_cat)
+        answered = predictor.run_all(x_num, x_cat)
     except Exception as error:
         if len(group) == 1:
             yield error
@@ -119,36 +119,46 @@ def _run(group: list[_Encoded], predictor: Predictor) -> Iterator[Answer | Excep
     spent = perf_counter() - started_at
     metrics.PREDICT_REQUESTS.observe(len(group))
     metrics.PREDICT_ROWS.observe(len(x_num))
-    answered = Answered(mean, members, novelty)
-    _watch(group, predictor, x_num, x_cat, answered)
+    parts = _split(group, answered)
+    _watch(group, predictor, x_num, x_cat, answered, parts)
     # Most have no options: what they are told is worked out once for all.
     shared: Columns = {}
     stop = 0
-    for each in group:
+    for each, part in zip(group, parts, strict=True):
         start, stop = stop, stop + len(each.inputs.x_num)
+        opened = each.opened
         each.seconds["run"] = spent
-        if novelty is not None:
-            each.opened.notes.see_novel(novelty[start:stop, 0])
+        if part.novelty is not None:
+            opened.notes.see_novel(part.novelty[:, 0])
         writing_at = perf_counter()
         try:
-            if len(group) > 1 and each.opened.options is DEFAULT:
-                shared = shared or each.opened.make_columns(
-                    mean, members, novelty, x_cat
-                )
+            if len(group) > 1 and opened.options is DEFAULT:
+                shared = shared or opened.make_columns(answered, x_cat)
                 columns = {name: all_[start:stop] for name, all_ in shared.items()}
             else:
-                part = mean[start:stop], members[start:stop]
-                columns = each.opened.make_columns(
-                    *part,
-                    None if novelty is None else novelty[start:stop],
-                    each.inputs.x_cat,
-                )
-                if each.opened.options.explain:
-                    columns["explanation"] = explain(each.opened, each.inputs, *part)
+                columns = opened.make_columns(part, each.inputs.x_cat)
+                if opened.options.explain:
+                    columns["explanation"] = explain(
+                        opened, each.inputs, part.mean, part.members
+                    )
                     each.seconds["explain"] = perf_counter() - writing_at
             yield _write(each, columns, writing_at)
         except Exception as error:
             yield error
+
+
+def _split(group: list[_Encoded], answered: Answered) -> list[Answered]:
+    """What the model said of the rows of each request."""
+    if len(group) == 1:
+        return [answered]
+    mean, members, novelty = answered
+    parts = []
+    stop = 0
+    for each in group:
+        start, stop = stop, stop + len(each.inputs.x_num)
+        part = None if novelty is None else novelty[start:stop]
+        parts.append(Answered(mean[start:stop], members[start:stop], part))
+    return parts
 
 
 def _watch(
@@ -157,26 +167,21 @@ def _watch(
     x_num: Any,
     x_cat: Any,
     answered: Answered,
+    parts: list[Answered],
 ) -> None:
     """Rows without ids are noted together, others by their requests."""
     collector = get_collector()
     if not collector.is_on:
         return
-    model = group[0].opened.model
+    id_, workspace_id, _ = group[0].opened.model
     if len(group) == 1 or all(each.inputs.ids is None for each in group):
         ids = group[0].inputs.ids
-        collector.watch(*model[:2], predictor, x_num, x_cat, answered, ids)
+        collector.watch(id_, workspace_id, predictor, x_num, x_cat, answered, ids)
         return
-    stop = 0
-    for each in group:
-        start, stop = stop, stop + len(each.inputs.x_num)
-        novelty = answered.novelty
-        part = Answered(
-            answered.mean[start:stop],
-            answered.members[start:stop],
-            None if novelty is None else novelty[start:stop],
+    for each, part in zip(group, parts, strict=True):
+        collector.watch(
+            id_, workspace_id, predictor, *each.inputs[:2], part, each.inputs.ids
         )
-        collector.watch(*model[:2], predictor, *each.inputs[:2], part, each.inputs.ids)
 
 
 def _join(group: list[_Encoded]) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from lometab.table import (
 )
 
 Readable = CsvRows | Records | Matrix | StoredRows
+_DELIMITED = (CsvRows, StoredRows)
 POINT, COMMA = "1,234.5", "1.234,5"
 _DATES = ("d/m/y", "m/d/y")
 _CHUNK = 2**16
@@ -96,7 +97,7 @@ def find_formats(
 
 
 def _delimiter_of(rows: Readable) -> str | None:
-    return rows.delimiter if isinstance(rows, CsvRows | StoredRows) else None
+    return rows.delimiter if isinstance(rows, _DELIMITED) else None
 
 
 def _with_bases(model: Columns, base: str) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """A predict request whose body is open: its names and options are known and fit."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -36,11 +34,14 @@ from app.serving.rows import (
     read_json,
 )
 from lometab.errors import DataError
+from lometab.prediction import Answered
 from lometab.predictor import MAX_ROWS, Notes, Predictor
 
 HEAD = "Lometab-Head"
 """The header with the head of an answer that is not JSON."""
 _HEAD_BYTES = 4096
+_WITH_TEXTS = (CsvRows, Records, Matrix)
+"""Rows whose numbers and dates may be texts."""
 
 
 class Inputs(NamedTuple):
@@ -51,8 +52,7 @@ class Inputs(NamedTuple):
     ids: Any
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """The second stage. Nothing of it changes but the notes, which grow by the rows."""
 
     request: PredictRequest
@@ -95,9 +95,11 @@ class Opened:
         if self.id_column is not None and self.id_column not in wanted:
             wanted = [*wanted, self.id_column]
         assert self.rows is not None
-        with _refusing_depth():
+        try:
             for table, n_rows in self.rows.chunks(wanted, MAX_ROWS):
                 yield self._encode(table, n_rows, notes)
+        except RecursionError:
+            raise _too_deep() from None
 
     def _encode(self, table: Mapping[str, Any], n_rows: int, notes: Notes) -> Inputs:
         x_num, x_cat = encode_rows(self.predictor, table, n_rows, notes, self.formats)
@@ -118,15 +120,13 @@ class Opened:
             "warnings": [*self.reading_warnings, *self.notes.warnings()],
         }
 
-    def make_columns(
-        self, mean: Any, members: Any, novelty: Any, x_cat: Any
-    ) -> Columns:
+    def make_columns(self, answered: Answered, x_cat: Any) -> Columns:
         """What is answered of each row, out of what the model said.
 
         Args:
             x_cat: the rows' texts, as the model was given them.
         """
-        return make_columns(self.predictor, self.options, mean, members, novelty, x_cat)
+        return make_columns(self.predictor, self.options, *answered, x_cat)
 
     def make_writer(self) -> Writer:
         if self.request.media_type == "application/json":
@@ -158,8 +158,10 @@ def open_request(
     request: PredictRequest, body: Body, model: ServedModel, predictor: Predictor
 ) -> Opened:
     """Read the body as far as its names and options."""
-    with _refusing_depth():
+    try:
         rows, options = _open_rows(request, body, predictor)
+    except RecursionError:
+        raise _too_deep() from None
     names = rows.names
     id_column = find_id_column(options, names)
     notes = predictor.compare(names, missing_columns=options.missing_columns)
@@ -169,7 +171,7 @@ def open_request(
         check_doubt(options, predictor)
     warnings = [*getattr(rows, "warnings", ())]
     formats = None
-    if isinstance(rows, CsvRows | Records | Matrix):
+    if isinstance(rows, _WITH_TEXTS):
         formats, more = find_formats(rows, predictor.metadata, options.read_options)
         warnings += more
     return Opened(
@@ -203,13 +205,9 @@ def _open_rows(
     return rows, options
 
 
-@contextmanager
-def _refusing_depth() -> Iterator[None]:
+def _too_deep() -> DataError:
     """A value that is nested too deeply to be shown in an error is one itself."""
-    try:
-        yield
-    except RecursionError:
-        raise DataError("the JSON is nested too deeply; a value is no list") from None
+    return DataError("the JSON is nested too deeply; a value is no list")
 
 
 def check_ids(ids: Any, media_type: str) -> Any:

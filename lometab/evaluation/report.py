@@ -324,6 +324,22 @@ class Pruning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UsedRows:
+    """What was used of the table."""
+
+    table: int
+    """Rows of it."""
+    used: int
+    """Rows of all parts; fewer by `max_rows`, or where the target is missing."""
+    train: int
+    """Rows that were trained on."""
+    reported: dict[str, int]
+    """Rows of each part that the reports are of."""
+    storage: Literal["memory", "file"]
+    """Where the training rows were."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunReport(Head):
     """The scores of a run, what its uncertainties are worth, and how it was made."""
 
@@ -371,6 +387,8 @@ class RunReport(Head):
     """What `abstain` does; null for regression with one member."""
     pruning: Pruning | None = None
     """If some members were left out."""
+    rows: UsedRows | None = None
+    """Null in reports from before."""
 
 
 Calibration = ClassCalibration | RegressionCalibration

@@ -70,6 +70,8 @@ class Run:
     baselines: Sequence[Baseline] = ()
     warnings: Sequence[str] = ()
     """What was decided about the data, and what looks wrong in it."""
+    rows: Mapping[str, Any] | None = None
+    """What was used of the table: the fields of `UsedRows`."""
     pruning: Pruning | None = None
     """If some members were left out."""
     timings: Callable[[], Mapping[str, float]] = dict

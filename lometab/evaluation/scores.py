@@ -18,6 +18,7 @@ from lometab.evaluation.report import (
     RiskCoverage,
     RunReport,
     Scores,
+    UsedRows,
     define,
 )
 from lometab.evaluation.run import Run
@@ -90,6 +91,7 @@ def report_run(run: Run) -> RunReport:
         points=make_points(run),
         selective=report_selective(run),
         pruning=run.pruning,
+        rows=None if run.rows is None else UsedRows(**run.rows),
         **({} if run.findings is None else vars(run.findings)),
         timings=dict(run.timings()),
     )

@@ -140,6 +140,9 @@ if TYPE_CHECKING:
         ParquetTable as ParquetTable,
     )
     from lometab.table.parquet import (
+        SomeRows as SomeRows,
+    )
+    from lometab.table.parquet import (
         Table as Table,
     )
     from lometab.table.preprocessing import (
@@ -172,6 +175,21 @@ if TYPE_CHECKING:
     from lometab.table.records import (
         read_records as read_records,
     )
+    from lometab.table.sampling import (
+        HELD_ROWS as HELD_ROWS,
+    )
+    from lometab.table.sampling import (
+        pick_rows as pick_rows,
+    )
+    from lometab.table.sampling import (
+        share_rows as share_rows,
+    )
+    from lometab.table.sampling import (
+        thin_parts as thin_parts,
+    )
+    from lometab.table.sampling import (
+        thin_rows as thin_rows,
+    )
     from lometab.table.schema import (
         BY_CALLER as BY_CALLER,
     )
@@ -189,6 +207,9 @@ if TYPE_CHECKING:
     )
     from lometab.table.schema import (
         infer_schema as infer_schema,
+    )
+    from lometab.table.schema import (
+        read_feature as read_feature,
     )
     from lometab.table.schema import (
         target as target,
@@ -223,6 +244,9 @@ if TYPE_CHECKING:
     from lometab.table.values import (
         read_numbers as read_numbers,
     )
+    from lometab.table.without_pandas import (
+        leave_out_pandas as leave_out_pandas,
+    )
     from lometab.table.workbook import (
         as_csv as as_csv,
     )
@@ -246,14 +270,17 @@ _NAMES = {
     "leaks": "find_leaks",
     "levels": "Levels count_levels describe_rare",
     "novelty": "MARGIN Novelty",
-    "parquet": "Column ParquetTable Table",
+    "parquet": "Column ParquetTable SomeRows Table",
     "preprocessing": "PERIODS Feature Preprocessor",
     "profile": "Profile judge_columns profile_table",
     "reading": "Reading read_csv read_file",
     "records": "read_records",
-    "schema": "BY_CALLER BY_SPLIT Label Schema features infer_schema target",
+    "sampling": "HELD_ROWS pick_rows share_rows thin_parts thin_rows",
+    "schema": "BY_CALLER BY_SPLIT Label Schema features infer_schema read_feature "
+    "target",
     "splits": "PartName Parts Split split_rows",
     "values": "MISSING category count_texts read_categories read_moments read_numbers",
+    "without_pandas": "leave_out_pandas",
     "workbook": "as_csv write_sheet",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lometab.table.parquet import Table, n_rows
-from lometab.table.schema import Schema, features, target
+from lometab.table.schema import Schema, read_feature, target
 
 _MAX_VALUES = 50_000_000
 """Larger tables are not looked through."""
@@ -16,12 +16,12 @@ Hashes = NDArray[np.uint64]
 
 def hash_rows(table: Table, schema: Schema) -> Hashes:
     """Equal for rows whose inputs and target are equal, and hardly ever for others."""
-    x_num, x_cat = features(table, schema)
-    hashes = _mix(np.zeros(len(x_num), np.uint64), target(table, schema))
-    for column in x_num.T:
-        hashes = _mix(hashes, column)
-    for column in x_cat.T:
-        hashes = _mix(hashes, np.unique(column.astype(str), return_inverse=True)[1])
+    hashes = _mix(np.zeros(n_rows(table), np.uint64), target(table, schema))
+    for name in schema.numeric:
+        hashes = _mix(hashes, read_feature(table, schema, name))
+    for name in schema.categorical:
+        texts = read_feature(table, schema, name).astype(str)
+        hashes = _mix(hashes, np.unique(texts, return_inverse=True)[1])
     return hashes
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -47,10 +48,14 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
         ]
         return dict(zip(self._names, pa.concat_tables(taken).columns, strict=True))
 
-    def chunks(self, size: int) -> Iterator[dict[str, pa.Array]]:
-        """All columns, at most so many rows at a time."""
-        for batch in self._file.iter_batches(size):
-            yield dict(zip(self._names, batch.columns, strict=True))
+    def chunks(
+        self, size: int, names: Collection[str] | None = None
+    ) -> Iterator[dict[str, pa.Array]]:
+        """All columns, or those named, at most so many rows at a time."""
+        wanted = [n for n in self._names if names is None or n in names]
+        columns = [f"c{self._numbers[name]}" for name in wanted]
+        for batch in self._file.iter_batches(size, columns=columns):
+            yield dict(zip(wanted, batch.columns, strict=True))
 
     def divide(self, size: int) -> list[tuple[int, int]]:
         """The first row and the number of rows of parts of about `size` rows, which end
@@ -108,8 +113,29 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
         return len(self._names)
 
 
+class SomeRows(Mapping[str, pa.ChunkedArray]):
+    """Some rows of a table, in their order. Of a column that is asked for, what is
+    left out is in memory for a moment only."""
+
+    def __init__(self, table: ParquetTable, rows: NDArray[np.intp]) -> None:
+        self._table, self.rows = table, rows
+        self.n_rows = len(rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        return self._table[name].take(pa.array(self.rows))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
 def n_rows(table: Table) -> int:
-    if isinstance(table, ParquetTable):
+    if isinstance(table, ParquetTable | SomeRows):
         return table.n_rows
     return len(next(iter(table.values())))
 

@@ -1,7 +1,7 @@
 """What is learned from the training rows before the network is."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Self
@@ -38,7 +38,10 @@ class Feature:
         return 0.0 if self.wave is None else 1e-6
 
     def of(self, x_num: Float, rows: Rows = ALL) -> Float:
-        x = x_num[rows, self.column]
+        return self.see(x_num[rows, self.column])
+
+    def see(self, x: Float) -> Float:
+        """What it makes of its column."""
         if self.wave is None:
             return x
         function = np.sin if self.wave[0] == "sin" else np.cos
@@ -92,13 +95,64 @@ class Preprocessor:
             rows: which rows to learn from. They are picked column by column: a large
                 table is not copied.
         """
+        return self.fit_columns(
+            (x_num[rows, i] for i in range(x_num.shape[1])),
+            (x_cat[rows, i] for i in range(x_cat.shape[1])),
+            y[rows],
+            task=task,
+            datetime=datetime,
+            min_frequency=min_frequency,
+        )
+
+    def fit_columns(
+        self,
+        numbers: Iterable[Float],
+        texts: Iterable[NDArray[np.object_]],
+        y: NDArray[Any],
+        *,
+        task: Task,
+        datetime: Collection[int] = (),
+        min_frequency: int = 1,
+    ) -> Self:
+        """The same from columns of training rows, of which one at a time is needed."""
         rng = np.random.default_rng(self.seed)
         self.features_: list[Feature] = []
         self.medians_: list[float] = []
         self.quantiles_: list[Float] = []
         self.scores_: list[Float] = []
-        for feature in _expand(x_num.shape[1], datetime):
-            x = feature.of(x_num, rows)
+        self.indicators_: list[int] = []
+        self.categories_: list[list[str]] = []
+        self.n_rare_: list[int] = []
+        spread = slice(None, None, max(1, -(-len(y) // MAX_ROWS)))
+        some_numbers: list[Float] = []
+        some_texts: list[NDArray[np.object_]] = []
+        for i, column in enumerate(numbers):
+            self._fit_number(i, column, i in datetime, rng)
+            some_numbers.append(column[spread].copy())
+        for texts_of_column in texts:
+            counts = Counter(texts_of_column.tolist())
+            levels = [t for t, n in counts.items() if n >= min_frequency or t == ""]
+            self.categories_.append(sorted(levels))
+            self.n_rare_.append(len(counts) - len(levels))
+            some_texts.append(texts_of_column[spread].copy())
+        self.y_mean_ = float(np.mean(y)) if task == "regression" else 0.0
+        self.y_std_ = float(np.std(y)) if task == "regression" else 1.0
+        n_some = len(y[spread])
+        self.novelty_: Novelty | None = None
+        if len(y) >= 4:
+            self.novelty_ = self._fit_novelty(
+                np.array(some_numbers).reshape(-1, n_some).T,
+                np.array(some_texts, dtype=object).reshape(-1, n_some).T,
+                datetime,
+            )
+        return self
+
+    def _fit_number(
+        self, i: int, column: Float, is_datetime: bool, rng: np.random.Generator
+    ) -> None:
+        """The features of a column: itself, and of moments the waves of periods."""
+        for feature in _expand(i, is_datetime):
+            x = feature.see(column)
             present = x[~np.isnan(x)]
             if len(present) == 0 or np.ptp(present) <= feature.resolution:
                 continue
@@ -107,34 +161,14 @@ class Preprocessor:
             self.medians_.append(float(np.median(present)))
             self.quantiles_.append(quantiles)
             self.scores_.append(scores)
-        self.indicators_ = [
-            i for i, column in enumerate(x_num.T) if np.isnan(column[rows]).any()
-        ]
-        self.categories_: list[list[str]] = []
-        self.n_rare_: list[int] = []
-        for column in x_cat.T:
-            counts = Counter(column[rows].tolist())
-            levels = [t for t, n in counts.items() if n >= min_frequency or t == ""]
-            self.categories_.append(sorted(levels))
-            self.n_rare_.append(len(counts) - len(levels))
-        self.y_mean_ = float(np.mean(y[rows])) if task == "regression" else 0.0
-        self.y_std_ = float(np.std(y[rows])) if task == "regression" else 1.0
-        self.novelty_: Novelty | None = self._fit_novelty(x_num, x_cat, datetime, rows)
-        return self
+        if np.isnan(column).any():
+            self.indicators_.append(i)
 
     def _fit_novelty(
-        self,
-        x_num: Float,
-        x_cat: NDArray[np.object_],
-        datetime: Collection[int],
-        rows: Rows,
-    ) -> Novelty | None:
+        self, x_num: Float, x_cat: NDArray[np.object_], datetime: Collection[int]
+    ) -> Novelty:
         """From all training rows, or as many of them as are enough, evenly spread."""
-        chosen = np.arange(len(x_num))[rows]
-        if len(chosen) < 4:
-            return None
-        step = -(-len(chosen) // MAX_ROWS)
-        scores, codes = self.transform(x_num, x_cat, rows=chosen[::step])
+        scores, codes = self.transform(x_num, x_cat)
         columns = [
             i
             for i, feature in enumerate(self.features_)
@@ -230,18 +264,13 @@ class Preprocessor:
         return fitted
 
 
-def _expand(n_columns: int, datetime: Collection[int]) -> list[Feature]:
-    """Every column as itself, and after a datetime column the waves of its periods."""
-    expanded = []
-    for column in range(n_columns):
-        expanded.append(Feature(column))
-        if column in datetime:
-            expanded += [
-                Feature(column, (wave, period))
-                for period in PERIODS.values()
-                for wave in ("sin", "cos")
-            ]
-    return expanded
+def _expand(column: int, is_datetime: bool) -> list[Feature]:
+    """The column as itself, and the waves of its periods if it is a datetime one."""
+    periods = PERIODS.values() if is_datetime else ()
+    waves = [
+        Feature(column, (wave, period)) for period in periods for wave in ("sin", "cos")
+    ]
+    return [Feature(column), *waves]
 
 
 def _fit_quantiles(

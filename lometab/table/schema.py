@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
@@ -85,6 +86,7 @@ def infer_schema(
     verdicts: Mapping[str, Verdict] | None = None,
     drop_missing_target: bool = False,
     min_frequency: int | None = None,
+    max_rows: int | None = None,
     describe_rows: Callable[[Sequence[int]], str] | None = None,
 ) -> Schema:
     """Decide each column's kind from all its values, and the task from the target's.
@@ -95,6 +97,7 @@ def infer_schema(
         verdicts: what has been decided of columns before; others are looked at.
         min_frequency: how rare categories are that share one input; None: by the
             number of rows.
+        max_rows: how many rows will be used, if not all.
         describe_rows: names rows in errors, given their numbers from 0.
     """
     columns = columns or {}
@@ -159,7 +162,8 @@ def infer_schema(
         formats=formats,
         missing_in=missing_in,
         drop_missing_target=drop_missing_target,
-        min_frequency=min_frequency or default_min_frequency(n_rows(table)),
+        min_frequency=min_frequency
+        or default_min_frequency(min(n_rows(table), max_rows or sys.maxsize)),
     )
     if not schema.numeric and not schema.categorical:
         reasons = ", ".join(f"{name}: {reason}" for name, reason in ignored.items())
@@ -340,15 +344,23 @@ def features(table: Table, schema: Schema) -> tuple[Float, NDArray[np.object_]]:
     """
     x_num = np.empty((n_rows(table), len(schema.numeric)), dtype=np.float64)
     for i, name in enumerate(schema.numeric):
-        convert = read_moments if name in schema.datetime else read_numbers
-        x_num[:, i] = convert(
-            table[name], name, schema.missing_of(name), schema.formats.get(name)
-        )
-        _refuse_infinite(x_num[:, i], name)
+        x_num[:, i] = read_feature(table, schema, name)
     x_cat = np.empty((n_rows(table), len(schema.categorical)), dtype=object)
     for i, name in enumerate(schema.categorical):
-        x_cat[:, i] = read_categories(table[name], frozenset(schema.missing))
+        x_cat[:, i] = read_feature(table, schema, name)
     return x_num, x_cat
+
+
+def read_feature(table: Table, schema: Schema, name: str) -> NDArray[Any]:
+    """One column of `x_num` or of `x_cat`."""
+    if name in schema.categorical:
+        return read_categories(table[name], frozenset(schema.missing))
+    convert = read_moments if name in schema.datetime else read_numbers
+    found = convert(
+        table[name], name, schema.missing_of(name), schema.formats.get(name)
+    )
+    _refuse_infinite(found, name)
+    return found
 
 
 def target(table: Table, schema: Schema) -> NDArray[Any]:

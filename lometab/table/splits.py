@@ -1,5 +1,6 @@
 """Which rows train, which validate, which test."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from lometab.errors import ConfigError, DataError, suggest
 from lometab.table.duplicates import hash_rows
 from lometab.table.formats import MOMENT_FORMATS
 from lometab.table.parquet import Column, Table
+from lometab.table.sampling import share_rows, thin_parts
 from lometab.table.schema import Schema, target
 from lometab.table.values import (
     read_categories,
@@ -59,14 +61,23 @@ class Split:
             raise ConfigError("group_duplicates is for a split of kind 'random'")
 
 
+_MIN_TRAIN_ROWS = 10
 PartName = Literal["train", "val", "test", "calibration"]
 Parts = dict[PartName, NDArray[np.intp]]
 """`calibration` is there only if the split has such a part."""
 
 
-def split_rows(table: Table, schema: Schema, split: Split) -> Parts:
+def split_rows(
+    table: Table, schema: Schema, split: Split, *, max_rows: int | None = None
+) -> Parts:
     """Row indices of each part, in ascending order; every row is in exactly one, or
-    in none if it has no target and such rows are left out."""
+    in none if it has no target and such rows are left out.
+
+    Args:
+        max_rows: of all parts together. If there are more, each part is thinned by lot
+            to its share, by the split's seed, and in it each class; the rows that are
+            left out are in no part.
+    """
     if split.column is not None and split.column not in table:
         raise DataError(
             f"the table has no column {split.column!r}"
@@ -100,6 +111,12 @@ def split_rows(table: Table, schema: Schema, split: Split) -> Parts:
     if split.calibration or (part_of == 3).any():
         parts["calibration"] = kept[part_of == 3]
     _check_parts(parts, y, schema)
+    if max_rows is not None and max_rows < len(kept):
+        sizes = share_rows({name: len(rows) for name, rows in parts.items()}, max_rows)
+        _check_sizes(sizes, max_rows, schema)
+        classes = None if schema.classes is None else y
+        parts = thin_parts(parts, classes, sizes, split.seed)
+        _check_parts(parts, y, schema)
     return parts
 
 
@@ -224,9 +241,19 @@ def _check_classes(y: NDArray[Any], schema: Schema) -> None:
         )
 
 
+def _check_sizes(sizes: dict[Any, int], max_rows: int, schema: Schema) -> None:
+    least = max(_MIN_TRAIN_ROWS, len(schema.classes or ()))
+    if sizes["train"] < least:
+        needed = math.ceil(least * max_rows / sizes["train"])
+        raise DataError(
+            f"max_rows {max_rows} leaves {sizes['train']} rows to train on, where "
+            f"{least} are needed; set it to at least {needed}"
+        )
+
+
 def _check_parts(parts: Parts, y: NDArray[Any], schema: Schema) -> None:
     for part, rows in parts.items():
-        needed = 10 if part == "train" else 1
+        needed = _MIN_TRAIN_ROWS if part == "train" else 1
         if len(rows) < needed:
             raise DataError(
                 f"the {part} part would have {len(rows)} rows; it needs at "

@@ -52,11 +52,22 @@ def _operation(method: str, path: str, operation: Schema) -> list[str]:
             for kind, each in body.items()
         )
         lines += [f"Body: {kinds}.", ""]
+        for each in body.values():
+            lines += _parts(each["schema"])
     answers = ", ".join(
         f"{status} {_answer(each)}".strip()
         for status, each in operation["responses"].items()
     )
     return [*lines, f"Answers: {answers}.", ""]
+
+
+def _parts(schema: Schema) -> list[str]:
+    """Of a body that has no name: a form, whose parts are told nowhere else."""
+    rows = [
+        (code(name), _kind(each), each.get("description", ""))
+        for name, each in schema.get("properties", {}).items()
+    ]
+    return table(("part", "kind", "meaning"), rows) if rows else []
 
 
 def _answer(response: Schema) -> str:
@@ -78,6 +89,8 @@ def _kind(schema: Schema) -> str:
         return code(schema["const"])
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}".strip()
+    if schema.get("format") == "binary":
+        return "file"
     return str(schema.get("title" if "type" not in schema else "type", ""))
 
 

@@ -25,7 +25,7 @@ def draw_masks() -> None:
     """A shared matrix, and what masks of rank 1 make of it for three members."""
     rng = np.random.default_rng(3)
     weight = rng.normal(size=(10, 14))
-    figure, axes = plt.subplots(1, 4, figsize=(9, 2.3), layout="constrained")
+    figure, axes = plt.subplots(1, 4, figsize=(9, 2), layout="constrained")
     _show_matrix(axes[0], weight, "W, shared")
     for k, axis in enumerate(axes[1:]):
         a, b = rng.normal(size=(10, 1)), rng.normal(size=(14, 1))
@@ -71,7 +71,13 @@ def draw_members() -> None:
 
 
 def _save(figure: Any, name: str) -> None:
-    figure.savefig(FOLDER / f"{name}.png", dpi=110, metadata={"Software": None})
+    figure.savefig(
+        FOLDER / f"{name}.png",
+        dpi=110,
+        bbox_inches="tight",
+        pad_inches=0.12,
+        metadata={"Software": None},
+    )
     plt.close(figure)
 
 

@@ -49,10 +49,11 @@ def _pick(rows: Rows, columns: tuple[str, ...]) -> list[str]:
 
 
 def quality() -> list[str]:
-    """Scores beside those of trees and of TabM."""
-    rows = read_table(section("quality"), "data set")
+    """Scores beside published ones of trees and of TabM."""
+    head, *rows = read_table(section("quality"), "data set")
+    published = [row for row in rows if row[head.index("TabM")] != "-"]
     columns = ("data set", "score", "LoMETab, test", "TabM", "CatBoost")
-    return _pick(rows, columns)
+    return _pick([head, *published], columns)
 
 
 def serving() -> list[str]:

@@ -59,7 +59,8 @@ def _class(name: str, kind: type) -> list[str]:
     if "Args:" in init:
         lines += [plain(init), ""]
     for method in _methods(kind):
-        lines += [f"#### `{name}.{method}`", ""]
+        place = f"{name}-{method}".lower()  # methods of two classes have one name
+        lines += [f"#### `{method}` {{ #{place} }}", ""]
         member = inspect.getattr_static(kind, method)
         text = inspect.getdoc(getattr(kind, method, None) or member) or ""
         if callable(getattr(kind, method)):

@@ -73,9 +73,13 @@ def assemble(folder: Path) -> None:
 
 def _write(target: Path, text: str, source: Path) -> None:
     text = re.sub(r"<!-- generated: (\w+) -->", _fill, text)
-    text = re.sub(r"```mermaid\n(.*?)```", lambda m: draw(m[1]), text, flags=re.DOTALL)
+    text = re.sub(r"```mermaid\n(.*?)```", _draw, text, flags=re.DOTALL)
     text = re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", _link_from(source), text)
     target.write_text(text, encoding="utf-8")
+
+
+def _draw(match: re.Match[str]) -> str:
+    return f'<div class="chart-scroll">{draw(match[1])}</div>'
 
 
 def _fill(match: re.Match[str]) -> str:

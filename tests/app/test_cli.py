@@ -34,6 +34,26 @@ def test_help(tmp_path: Path) -> None:
         assert command in done.stdout
 
 
+def test_a_look_where_nothing_is_stored_leaves_nothing(tmp_path: Path) -> None:
+    """An empty database would be taken for one that was never migrated."""
+    nowhere = tmp_path / "nowhere"
+    done = run("keys", "list", "--data-dir", str(nowhere), folder=tmp_path)
+    assert done.returncode == 0 and "lometab keys create" in done.stdout
+    assert run("blobs", "list", "--data-dir", str(nowhere), folder=tmp_path)
+    assert not (nowhere / "lometab.db").exists()
+
+
+def test_keys_are_made_where_the_service_will_look(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    where = ("--data-dir", str(other))
+    refused = run("serve", "--host", "0.0.0.0", "--port", "0", *where, folder=tmp_path)
+    told = "".join(refused.stderr.replace("│", " ").split())
+    assert f"keyscreate--data-dir{other}" in told
+    assert run("keys", "create", *where, folder=tmp_path).returncode == 0
+    assert "active" in run("keys", "list", *where, folder=tmp_path).stdout
+    assert "active" not in run("keys", "list", folder=tmp_path).stdout
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_open_addresses_are_refused(tmp_path: Path, host: str) -> None:
     done = run("serve", "--host", host, "--port", "0", folder=tmp_path)
@@ -68,6 +88,10 @@ MISTAKES: list[tuple[dict[str, str], list[str], int, list[str]]] = [
     ({"LOMETAB_DATABASE_URL": "nonsense"}, ["migrate"], 2, ["LOMETAB_DATABASE_URL"]),
     ({"LOMETAB_URL": "http://127.0.0.1:1"}, ["jobs"], 3, ["is the service running"]),
     ({"LOMETAB_DATABASE_URL": "sqlite:///x"}, ["jobs"], 1, ["--url"]),
+    ({"LOMETAB_URL": "localhost:1"}, ["jobs"], 2, ["begin with http://"]),
+    ({}, ["blobs", "list"], 2, ["nothing is stored in", "--data-dir"]),
+    ({}, ["dashboard"], 2, ["nothing is stored in", "--data-dir"]),
+    ({}, ["worker", "--check"], 2, ["nothing is stored in"]),
     ({}, ["serve", "--port", "0", "--host", "no.such.invalid"], 2, ["no address"]),
 ]
 

@@ -339,7 +339,7 @@ def test_ids_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
         {"id": "job_0123456789ab", "model_id": "mdl_0123456789ab", "name": "n" * 60}
     ]
     columns = {"job": "id", "model": "model_id", "name": "name", "other": "other"}
-    for width in (40, 80, 110):
+    for width in (50, 80, 110):
         screen = io.StringIO()
         console = Console(
             file=screen, width=width, force_terminal=True, color_system=None
@@ -350,3 +350,19 @@ def test_ids_are_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "job_0123456789ab" in shown and "mdl_0123456789ab" in shown
         assert ("other" in shown) == (width == 110)
         assert max(map(len, shown.splitlines())) <= width
+
+
+def test_where_ids_have_no_room_side_by_side_each_row_is_a_paragraph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = ["job_0123456789abcdef01234567", "mdl_0123456789abcdef01234567"]
+    rows = [{"id": ids[0], "model_id": ids[1], "kind": "train"}] * 2
+    columns = {"job": "id", "model": "model_id", "kind": "kind"}
+    for width, n_lines in ((44, 7), (57, 7), (80, 3)):
+        screen = io.StringIO()
+        console = Console(file=screen, width=width, force_terminal=True)
+        monkeypatch.setattr("app.cli.output.get_console", lambda c=console: c)
+        print_rows(rows, columns, "", spare=["kind"])
+        shown = screen.getvalue()
+        assert all(shown.count(id_) == 2 for id_ in ids)
+        assert len(shown.splitlines()) == n_lines

@@ -1,5 +1,6 @@
 """Lines of the log: none can be forged, and none shows a value of a statement."""
 
+import asyncio
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ from fastapi.testclient import TestClient
 from app.observe import (
     Formatter,
     JsonFormatter,
+    Observed,
     about,
     configure_logging,
     describe_error,
@@ -173,3 +175,25 @@ def test_the_level_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
         configure_logging()
     assert logging.getLogger("app.any").isEnabledFor(logging.INFO)
+
+
+def test_a_client_that_went_is_no_error_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is not counted among those that alarms are about."""
+
+    async def leave(scope: Any, receive: Any, send: Any) -> None:
+        """As an answer does that finds nobody there."""
+
+    async def ask() -> None:
+        scope = {"type": "http", "method": "GET", "path": "/jobs", "headers": []}
+        await Observed(leave)(scope, wait_for_nothing, wait_for_nothing)
+        write_lines()
+
+    async def wait_for_nothing(*_: Any) -> Any:
+        raise AssertionError("nobody asks")
+
+    with caplog.at_level(logging.INFO, "app.observe.requests"):
+        asyncio.run(ask())
+    (line,) = caplog.messages
+    assert line.startswith("GET /jobs 499 ")

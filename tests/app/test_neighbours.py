@@ -109,6 +109,8 @@ def test_metadata_tells_what_to_send(
     assert kinds["mean"] == "FP32" and kinds["label"] in ("BYTES", "INT64")
     for path in ("", "/health/live", "/health/ready", "/models/kind/ready"):
         assert client.get(f"/v2{path}").status_code == 200
+    missing = client.get("/v2/models/nobody").json()
+    assert missing["error"] == missing["detail"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import follow_docs
+from scripts import follow_clone, follow_docs
 
 PAGES = follow_docs.list_pages()
 # One service for all pages, and pages one after the other.
@@ -46,13 +46,32 @@ def test_every_block_of_these_pages_is_run_or_says_why_not() -> None:
         if block.reason not in (None, follow_docs.NO_NODE)
     }
     assert left_out == {
-        "README: they install a virtual environment; what they do is what the tests do",
-        "install: it changes the environment; `make packages` does it in clean ones",
-        "install: a service runs beside this page already",
-        "install: it needs Docker",
+        "README: they set up a virtual environment; `make follow-clone` runs them in a "
+        "clone",
+        "client: `make follow-clone` does, in an environment of its own",
+        "install: `make follow-clone` does, in an environment of its own",
+        "install: one runs beside this page; `make follow-clone` does",
+        "install: it needs Docker; `make follow-clone` checks what it refers to",
         "languages: `make onnx-node` has installed it, or the next blocks are left out",
         "tune: it takes as long as it says",
     }
+
+
+def test_the_long_form_finds_its_parts() -> None:
+    """What is left out here because `make follow-clone` runs it, that finds."""
+    start = follow_docs.ROOT / "docs" / "start"
+    install = (start / "install.md").read_text(encoding="utf-8")
+    texts = [follow_clone.cut(install, each) for each in follow_clone.SECTIONS.values()]
+    codes = [follow_clone.list_lines(text) for text in texts]
+    assert [part.count("pip install") for part in codes] == [2, 2, 1]
+    assert follow_clone.part(codes[2])[1] == "lometab serve\n"
+    following = [follow_clone.list_next(text) for text in texts]
+    assert {f"{page}" for pages in following for page in pages} | {"install.md"} == {
+        path.name for path in start.glob("*.md")
+    }
+    readme = (follow_docs.ROOT / "README.md").read_text(encoding="utf-8")
+    before, serve = follow_clone.part(follow_clone.list_lines(readme))
+    assert before.startswith("make demo") and serve.startswith("make serve")
 
 
 def test_blocks_of_other_languages_are_known() -> None:
@@ -67,11 +86,31 @@ def test_blocks_of_other_languages_are_known() -> None:
         assert n_run == sum(block.language != "js" for block in found), page
 
 
-def test_numbers_may_differ_and_nothing_else() -> None:
-    same = follow_docs.mask("job_0a1  rmse 0.52, 12 of 3e-05")
-    assert same == follow_docs.mask("job_77f rmse 1.2, 3 of 0.1")
-    assert same != follow_docs.mask("job_77f mae 1.2, 3 of 0.1")
-    assert same != follow_docs.mask("job_77f rmse 1.2, 3 of 0.1\nand more")
+@pytest.mark.parametrize(
+    ("shown", "printed", "alike"),
+    [
+        ("job_0a1  rmse 0.52", "job_77f rmse 0.53", True),
+        ("job_0a1 rmse 0.52", "job_77f mae 0.52", False),
+        ("rmse 0.52", "rmse 0.62", False),
+        ("rmse 0.52", "rmse 0.52\nand more", False),
+        ("diversity 0.00341", "diversity 0.00343", True),
+        ("diversity 0.00341", "diversity 0.00351", False),
+        ("by -0.64", "by +0.64", False),
+        ("12 of 1,299 rows", "12 of 1,299 rows", True),
+        ("12 of 1,299 rows", "12 of 1,300 rows", False),
+        ("lr 3e-05", "lr 3e-04", False),
+        ("at 2026-01-02T03:04:05Z", "at 2027-11-12T13:14:15.5Z", True),
+        ("███|··  0.501", "██|···  0.499", True),
+        ("╞═══╡\n│ 5.02 │", "╞═════╡\n│ 5.022 │", True),
+        ("[0.65 0.69]", "[0.65 0.09]", False),
+        ("[0.65 0.69]", "[0.65]", False),
+        ('"revision":"0013"', '"revision":"0014"', False),
+    ],
+)
+def test_figures_may_differ_a_little_and_ids_at_all(
+    shown: str, printed: str, alike: bool
+) -> None:
+    assert follow_docs.is_alike(shown, printed) is alike
 
 
 @pytest.mark.processes

@@ -2,8 +2,10 @@
 elsewhere, and what people ask first is two clicks away."""
 
 import re
+import shutil
 import socket
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from app.page import router, routes
 from scripts.docs.build import build
 from scripts.docs.links import check_site, count_clicks
 from tests.support.browser import open_browser
+from tests.support.packages import build as build_packages
 from tests.support.servers import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +77,29 @@ def test_a_reference_has_what_the_code_has(site: Path) -> None:
         assert field.description, f"{name} is not described"
     chosen = (site / "learn" / "choosing.html").read_text("utf-8")
     assert all(f"<code>{name}</code>" in chosen for name in PRESETS)
+
+
+def test_a_wheel_carries_what_was_built(site: Path, tmp_path: Path) -> None:
+    """Where the service of an installed wheel looks for it, and only if it is there."""
+    tree = tmp_path / "tree"
+    for name in ("lometab", "app", "worker", "migrations"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tree / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "examples/wine_quality.csv"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, tree / name)
+    for name in ("without", "with"):
+        if name == "with":
+            shutil.copytree(site, tree / "docs" / "site")
+        (tmp_path / name).mkdir()
+        build_packages(tmp_path / name, tree)
+        (wheel,) = (tmp_path / name).glob("*.whl")
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(tmp_path / name)
+    place = help_files.SITE.relative_to(ROOT)
+    assert not (tmp_path / "without" / "lometab" / "_service" / place).exists()
+    found = help_files.read_site(tmp_path / "with" / "lometab" / "_service" / place)
+    assert {*found} == {*help_files.read_site(site)} and "index.html" in found
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def test_checkpoints_take_more(ema: float, n_copies: int) -> None:
 
 
 def test_it_is_plain_numbers_from_almost_nothing() -> None:
-    found = asdict(cost_of(Widths(n_numeric=1), 1, TrainConfig()))
+    found = asdict(cost_of(Widths(n_numeric=1), 1, TrainConfig(), storage="file"))
     assert all(type(value) is int and value > 0 for value in found.values())
     schema = Schema(
         target="y", task="binary", classes=(0, 1), numeric=("x",), categorical=()

@@ -362,7 +362,7 @@ def test_impossible_arguments() -> None:
     part = make_part(50, "multiclass", seed=0)
     empty = Part(part.x_num[:0], part.x_cat[:0], part.y[:0])
     config = TrainConfig(k=2, d_block=8)
-    with pytest.raises(ValueError, match=r"must have rows, however: .*len\(val.y\)=0"):
+    with pytest.raises(ValueError, match=r"must have rows, however: .*val.n_rows=0"):
         fit(part, empty, task="multiclass", cardinalities=[3], config=config)
     with pytest.raises(ValueError, match="needs n_classes"):
         fit(part, part, task="multiclass", cardinalities=[3], config=config)

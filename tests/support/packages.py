@@ -39,14 +39,14 @@ SMOKE = {
 WITH_COMMAND = ("cli", "train", "serve")
 
 
-def build(folder: Path) -> None:
-    """The wheel and the sdist of this tree, by the backend that is installed."""
+def build(folder: Path, root: Path = ROOT) -> None:
+    """The wheel and the sdist of a tree, by the backend that is installed."""
     code = (
         "import sys; from hatchling.build import build_sdist, build_wheel; "
         "build_sdist(sys.argv[1]); build_wheel(sys.argv[1])"
     )
     command = [sys.executable, "-c", code, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -154,12 +154,13 @@ class Service:
     started: ClassVar[dict[str, "Service"]] = {}
     """By their addresses, for whoever knows nothing else of one."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, command: str = "serve") -> None:
+        """Start it; the command `api` starts no worker."""
         self.stack = stack
         n_before = len(list(stack.folder.glob("*.log")))
         self.log_path = stack.folder / f"service-{n_before}.log"
         self.log: IO[bytes] = self.log_path.open("wb")
-        self.process = self._start("-m", "app.cli", "serve", "--port", "0")
+        self.process = self._start("-m", "app.cli", command, "--port", "0")
         self.address = self._read_address()
         self.started[self.address] = self
         self.client = self.make_client()

@@ -113,6 +113,20 @@ class EstimateRead(BaseModel):
     n_parameters: int
     memory_bytes: int = Field(description="Peak of the training process on a CPU.")
     serving_bytes: int = Field(description="Memory of the loaded model.")
+    n_rows: int | None = Field(
+        default=None,
+        description="Rows of all parts: fewer than the table's where "
+        "`max_rows` is less, or where the target is missing.",
+    )
+    storage: Literal["memory", "file"] | None = Field(
+        default=None,
+        description="Where the training rows are, as `storage` in the config resolved.",
+    )
+    disk_bytes: int | None = Field(
+        default=None,
+        description="Of the file with the training rows, in the worker's "
+        "temporary folder; 0 if they are in memory.",
+    )
     flops_per_epoch: int
     steps_per_epoch: int | None = None
     seconds_per_epoch: float = Field(description="As `basis` says.")
