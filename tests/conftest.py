@@ -25,6 +25,9 @@ from app.main import app
 from app.monitor import get_collector
 from app.settings import get_settings
 from app.storage import db, scratch
+from tests.support.groups import (
+    pytest_xdist_make_scheduler as pytest_xdist_make_scheduler,
+)
 from tests.support.http import make_key
 from tests.support.stacks import Service, Stack, StackName, Stacks
 from tests.support.tables import make_csv
