@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
@@ -485,8 +484,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
                 X = X.select(chosen) if has_names else X[chosen]
             labels = chosen
             with _as_data_errors(lambda: self._explain_names([*labels])):
-                named = _named(X, labels)
-                validate_data(self, named, reset=reset, skip_check_array=True)
+                validate_data(self, _named(X), reset=reset, skip_check_array=True)
             columns = [X[label] for label in labels]
             if not columns or not len(columns[0]):
                 raise DataError(
@@ -852,12 +850,13 @@ def _both(
     return call
 
 
-def _named(frame: Any, names: Sequence[Any]) -> Any:
+def _named(frame: Any) -> Any:
     """What scikit-learn reads the names of a frame from. Older versions do not know
-    those of polars, which has left the interchange protocol."""
-    if hasattr(frame, "iloc") or hasattr(frame, "__dataframe__"):
+    those of polars, which has left the interchange protocol; those of Arrow they do."""
+    is_known = hasattr(frame, "iloc") or hasattr(frame, "__dataframe__")
+    if is_known or not hasattr(frame, "to_arrow"):
         return frame
-    return pa.schema([(name, pa.null()) for name in names]).empty_table()
+    return frame.head(0).to_arrow()
 
 
 @contextmanager

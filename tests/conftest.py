@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import hypothesis
+import numpy.testing  # noqa: F401  # NumPy 2.0 starts lscpu here: before any test
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient

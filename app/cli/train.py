@@ -168,7 +168,10 @@ def tune(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search for the best settings, and train a model with them."""
+    """Search for the best settings, and train a model with them.
+
+    What is given by --set, as k=8, is held and not searched.
+    """
     check_detached(detach, url)
     config = _make_config(preset, budget, settings, name, tags)
     with open_client(url, key, data_dir, workers=workers) as client:

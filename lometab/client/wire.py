@@ -66,6 +66,18 @@ def make_config(target: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": target, **config} if target is not None else config
 
 
+def make_search(
+    n_trials: int, space: Mapping[str, Any] | None, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The search of a tune job. A setting that is given is not searched for.
+
+    >>> make_search(9, {"rank": {"values": [1, 4]}}, {"hyperparameters": {"k": 4}})
+    {'n_trials': 9, 'space': {'k': None, 'rank': {'values': [1, 4]}}}
+    """
+    held = dict.fromkeys(config.get("hyperparameters", {}))
+    return {"n_trials": n_trials, "space": {**held, **(space or {})}}
+
+
 # ----------------------------------------------------------------------------
 # When to try again
 

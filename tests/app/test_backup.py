@@ -36,7 +36,9 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Use]:
         engine = db.make_engine(f"sqlite:///{folder}/lometab.db")
         engines.append(engine)
         monkeypatch.setattr(db, "get_engine", lambda: engine)
-        monkeypatch.setattr(backup, "find_settings", lambda: Settings(data_dir=folder))
+        monkeypatch.setattr(
+            backup, "find_settings", lambda **_: Settings(data_dir=folder)
+        )
         client = TestClient(app, "http://127.0.0.1", client=("127.0.0.1", 50000))
         clients.append(client)
         return client
@@ -139,7 +141,7 @@ def test_postgres_has_its_own_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(database_url="postgresql+psycopg://me@host/db")
-    monkeypatch.setattr(backup, "find_settings", lambda: settings)
+    monkeypatch.setattr(backup, "find_settings", lambda **_: settings)
     with pytest.raises(typer.Exit):
         backup.backup(Path("x"))
     assert "pg_dump" in capsys.readouterr().err

@@ -164,6 +164,12 @@ def test_a_job_is_left_to_the_service(run: Run, tmp_path: Path) -> None:
     )
     assert read_json(swept)["progress"]["n_runs"] == 4
     assert read_json(swept)["config"]["max_runtime_seconds"] == 7200
+    tuned = run(
+        *("tune", str(path), "-t", "y", "--set", "k=4", "--set", "max_epochs=2"),
+        *("--detach", "--url", "http://127.0.0.1", "--json"),
+    )
+    space = read_json(tuned)["config"]["tune"]["space"]
+    assert space["k"] is None, "what is given is not searched"
 
 
 def test_what_is_mistyped_is_named(run: Run, tmp_path: Path) -> None:

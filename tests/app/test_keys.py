@@ -145,10 +145,9 @@ def run(*arguments: str) -> str:
 
 
 @pytest.fixture
-def command(
-    engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    monkeypatch.setenv("LOMETAB_DATA_DIR", str(tmp_path))
+def command(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    assert engine.url.database is not None
+    monkeypatch.setenv("LOMETAB_DATA_DIR", str(Path(engine.url.database).parent))
     get_settings.cache_clear()
     yield
     get_settings.cache_clear()

@@ -930,8 +930,8 @@ def test_any_json(client: TestClient, y: str, message: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"rows":' * 100_000, "no JSON: depth limit"),
-        (b"[" * 200_000, "no JSON: depth limit"),
+        (b'{"rows":' * 100_000, "depth"),
+        (b"[" * 200_000, "depth"),
         (b'{"rows": [{"size": 1, "size": 2, "colour": 1, "weight": 1}]}', None),
         (b'{"rows": [], "rows": [{"size": 1, "colour": 1, "weight": 1}]}', None),
         (b'{"rows": [{"size": ' + b"9" * 60_000 + b"}]}", "number is infinity"),

@@ -251,6 +251,7 @@ def test_scores_of_classes(example: Classified) -> None:
 
 
 def test_brier_and_nll_are_scikit_learns() -> None:
+    pytest.importorskip("sklearn", "1.7", reason="it has no Brier score of classes yet")
     mean = random_members(200, 1, 3)[:, 0]
     y = np.arange(200) % 3
     expected = brier_score_loss(y, mean, scale_by_half=False)

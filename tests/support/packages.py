@@ -114,26 +114,30 @@ def try_extra(folder: Path, wheel: Path, extra: str) -> None:
     assert extra or size <= MAX_BASE_BYTES
 
 
+LOWEST = ("cli", "table", "plots", "train", "serve")
+"""Extras whose lowest versions are tried together."""
+
+
 def list_lowest() -> list[str]:
-    """The lowest version allowed of each direct requirement, torch apart: one is
-    enough of that."""
+    """The lowest version allowed of each direct requirement; torch as it is pinned,
+    since each version of it is larger than all the rest."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    found = []
-    direct = (extras[each] for each in ("cli", "train", "serve"))
-    for each in chain(project["dependencies"], *direct):
-        bound = re.match(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", each)
-        if bound is not None and bound[1] != "torch":
-            found.append(f"{bound[1]}=={bound[2]}")
-    table = [each.replace(">=", "==").partition(",")[0] for each in extras["table"]]
-    return [*found, *table]
+    direct = chain(project["dependencies"], *(extras[each] for each in LOWEST))
+    bounds = (re.match(r"([\w-]+)(?:\[\w+\])?>=([\w.]+)", each) for each in direct)
+    found = {bound[1]: bound[2] for bound in bounds if bound is not None}
+    pinned = re.search(
+        r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE
+    )
+    assert pinned is not None
+    return [f"{name}=={n}" for name, n in {**found, "torch": pinned[1]}.items()]
 
 
 def try_lowest(folder: Path) -> None:
     """The quick tests with the lowest versions; what `dev` brings is as it is now."""
     pins = folder / "lowest.txt"
     folder.mkdir()
-    pins.write_text("\n".join([*list_lowest(), "torch==2.13.0"]))
+    pins.write_text("\n".join(list_lowest()))
     what = f"{ROOT}[train,serve,dev]"
     python = install(folder / "venv", what, "--constraint", str(pins))
     marked = "not processes and not slow and not timing"

@@ -120,9 +120,12 @@ class AsyncClient:
         space: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> AsyncJob:
-        """Search for the best settings, and train a model with them."""
-        search = {"n_trials": n_trials, "space": dict(space or {})}
+        """Search for the best settings, and train a model with them.
+
+        What is given beside the space, as `k=8`, is held and not searched.
+        """
         made = wire.make_config(target, config)
+        search = wire.make_search(n_trials, space, made)
         return await self._create(data, {"kind": "tune", "tune": search, **made})
 
     async def _create(self, data: Any, config: dict[str, Any]) -> AsyncJob:

@@ -121,9 +121,12 @@ class Client:
         space: Mapping[str, Any] | None = None,
         **config: Any,
     ) -> Job:
-        """Search for the best settings, and train a model with them."""
-        search = {"n_trials": n_trials, "space": dict(space or {})}
+        """Search for the best settings, and train a model with them.
+
+        What is given beside the space, as `k=8`, is held and not searched.
+        """
         made = wire.make_config(target, config)
+        search = wire.make_search(n_trials, space, made)
         return self._create(data, {"kind": "tune", "tune": search, **made})
 
     def _create(self, data: Any, config: dict[str, Any]) -> Job:
