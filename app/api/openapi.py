@@ -20,7 +20,7 @@ from app.observe import HEADER
 from app.predictions import OnError
 from app.serving import HEAD, PredictField
 from app.settings import get_settings
-from lometab.config import BaselineName, Preset, Task, TrainConfig
+from lometab.config import BaselineName, Preset, Storage, Task, TrainConfig
 from lometab.evaluation import ClassTask, Method, Metric, Regime
 from lometab.plots import Theme
 from lometab.predictor import MissingColumns
@@ -534,6 +534,8 @@ ENUMS: dict[str, tuple[str, ...]] = {
     "Delimiter": get_args(Delimiter),
     "FigureFormat": ("svg", "png", "json"),
     "Device": ("auto", "cpu", "gpu"),
+    "Storage": get_args(Storage),
+    "StorageAsked": ("auto", *get_args(Storage)),
     "Encoding": get_args(Encoding),
     "InputKind": ("numeric", "categorical", "datetime"),
     "Loss": ("rmse", "nll"),

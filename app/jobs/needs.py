@@ -43,11 +43,13 @@ class Needs:
         Raises:
             TooMuchMemory: they fit nowhere; it says how many rows would.
         """
-        found = [self._estimate(n_rows, storage) for storage in self._storages()]
-        for each in found:
-            if each["memory_bytes"] <= limit:
-                return each
-        least = min(each["memory_bytes"] for each in found)
+        found = []
+        for storage in self._storages():
+            estimate = self._estimate(n_rows, storage)
+            if estimate["memory_bytes"] <= limit:
+                return estimate
+            found.append(estimate["memory_bytes"])
+        least = min(found)
         raise TooMuchMemory(
             f"training would take about {least >> 20} MiB, and {whose} "
             f"{int(limit) >> 20} MiB for it; {self._propose(n_rows, int(limit))}"

@@ -25,6 +25,7 @@ from lometab.table import read_categories, read_csv
 from tests.support.http import check_problem, post
 from tests.support.models import TINY
 from worker import train
+from worker.messages import DATA
 from worker.record import make_spec
 
 
@@ -179,7 +180,7 @@ def test_a_table_goes_all_the_way_as_it_was_written(
     with db.reading() as session:
         dataset = session.get_one(Dataset, job["dataset_id"])
     table = blobs.read(dataset.workspace_id, dataset.table_sha256)
-    (tmp_path / train.DATA).write_bytes(table)
+    (tmp_path / DATA).write_bytes(table)
     predictor = train_here(job, tmp_path)
     row = {"Datum": "28.2.2024", "Größe": "3,5", "Farbe": "rot"}
     same = {"Datum": "2024-02-28", "Größe": 3.5, "Farbe": "rot"}
@@ -212,7 +213,7 @@ def test_parquet_keeps_its_types(client: TestClient, tmp_path: Path) -> None:
     with db.reading() as session:
         dataset = session.get_one(Dataset, job["dataset_id"])
     content = blobs.read(dataset.workspace_id, dataset.table_sha256)
-    (tmp_path / train.DATA).write_bytes(content)
+    (tmp_path / DATA).write_bytes(content)
     predictor = train_here(job, tmp_path)
     row = {"when": "2023-11-15", "flag": True, "code": None, "big": 2**53}
     assert predictor.predict([row]).warnings == []

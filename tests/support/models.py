@@ -21,7 +21,7 @@ from tests.support.http import post
 from tests.support.jobs import CLAIM
 from tests.support.tables import make_csv
 from worker import train
-from worker.messages import Spec
+from worker.messages import DATA, Spec
 from worker.record import make_spec
 
 TINY = {
@@ -46,7 +46,7 @@ def trained(text: str) -> tuple[bytes, dict[str, Any]]:
         folder = Path(name)
         source = folder / "table.csv"
         source.write_text(TABLE)
-        read_file(source, folder / train.DATA)
+        read_file(source, folder / DATA)
         train.run(Spec.from_json(text), folder, lambda _: None, set())
         reports = json.loads((folder / train.REPORTS).read_text())
         return (folder / train.ONNX).read_bytes(), reports
@@ -93,7 +93,7 @@ def train_as_worker(folder: Path, *, has_reading: bool = True) -> str:
         assert job is not None
         dataset = session.get_one(Dataset, job.dataset_id)
         table = b"".join(blobs.chunks(dataset.workspace_id, dataset.table_sha256))
-        (folder / train.DATA).write_bytes(table)
+        (folder / DATA).write_bytes(table)
         spec = make_spec(job, dataset, get_settings())
         if not has_reading:
             spec = replace(spec, reading={})
