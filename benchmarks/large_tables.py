@@ -94,7 +94,7 @@ def measure_equality(way: str, seed: int, folder: Path) -> dict[str, Any]:
 def _write_columns(path: Path, columns: dict[str, Any]) -> None:
     import pyarrow as pa
 
-    from lometab.table.parquet import write_table
+    from lometab.table import write_table
 
     keys = [f"c{i}" for i in range(len(columns))]
     batch = pa.record_batch([pa.array(c) for c in columns.values()], names=keys)
@@ -109,7 +109,7 @@ def write_large(path: Path, n_rows: int, n_columns: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from lometab.table.parquet import write_table
+    from lometab.table import write_table
 
     rng = np.random.default_rng(0)
     keys = [f"c{i}" for i in range(n_columns + 1)]
