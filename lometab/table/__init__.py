@@ -145,6 +145,9 @@ if TYPE_CHECKING:
     from lometab.table.parquet import (
         Table as Table,
     )
+    from lometab.table.parquet import (
+        write_table as write_table,
+    )
     from lometab.table.preprocessing import (
         PERIODS as PERIODS,
     )
@@ -270,7 +273,7 @@ _NAMES = {
     "leaks": "find_leaks",
     "levels": "Levels count_levels describe_rare",
     "novelty": "MARGIN Novelty",
-    "parquet": "Column ParquetTable SomeRows Table",
+    "parquet": "Column ParquetTable SomeRows Table write_table",
     "preprocessing": "PERIODS Feature Preprocessor",
     "profile": "Profile judge_columns profile_table",
     "reading": "Reading read_csv read_file",

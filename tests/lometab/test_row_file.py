@@ -17,8 +17,7 @@ from lometab.config import TrainConfig
 from lometab.ensemble import Prepared, prepare, prepare_file
 from lometab.errors import TrainingCancelled
 from lometab.row_file import BUFFER_BLOCKS, RowFile, record_of, write_rows
-from lometab.table import ParquetTable, Split, infer_schema, split_rows
-from lometab.table.parquet import write_table
+from lometab.table import ParquetTable, Split, infer_schema, split_rows, write_table
 from tests.support.runs import assert_same
 
 CONFIG = TrainConfig(

@@ -17,8 +17,8 @@ from lometab.table import (
     share_rows,
     split_rows,
     thin_rows,
+    write_table,
 )
-from lometab.table.parquet import write_table
 
 N_ROWS = 3000
 

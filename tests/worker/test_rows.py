@@ -18,8 +18,14 @@ from lometab import cost, ensemble
 from lometab.config import TRAINING_ENVIRONMENT, TrainConfig
 from lometab.errors import TrainingCancelled
 from lometab.predictor import Predictor
-from lometab.table import ParquetTable, Split, infer_schema, read_file, sampling
-from lometab.table.parquet import write_table
+from lometab.table import (
+    ParquetTable,
+    Split,
+    infer_schema,
+    read_file,
+    sampling,
+    write_table,
+)
 from tests.support.tables import make_csv
 from worker import prune, train
 from worker.messages import (
