@@ -34,9 +34,10 @@ const add = (name, more) => {
     return made;
 };
 const submit = (path, enctype) => {
-    add('iframe', {name: 'target'});
-    const form = add('form', {
-        target: 'target', action: SERVICE + path, enctype, method: 'POST'});
+    // Its own frame: one that is being left may drop where it is sent next.
+    const target = 'frame of ' + enctype;
+    add('iframe', {name: target});
+    const form = add('form', {target, action: SERVICE + path, enctype, method: 'POST'});
     const name = '{"dataset_id": "' + DATASET + '", "target": "y", "x": "';
     form.append(Object.assign(document.createElement('input'), {name, value: '"}'}));
     form.submit();

@@ -23,7 +23,15 @@ from tests.support.servers import wait_until
 from tests.support.services import TINY, post_job, wait_for_end
 from tests.support.stacks import Service, Stacks
 from tests.support.tables import make_csv
-from tests.support.views import LOOKS, TIMEOUT, WIDE, Watched, find_pictures, watch
+from tests.support.views import (
+    LOOKS,
+    PRESETS_TOLD,
+    TIMEOUT,
+    WIDE,
+    Watched,
+    find_pictures,
+    watch,
+)
 
 # One browser and one service for all of them.
 pytestmark = [
@@ -271,9 +279,8 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
 
 
 # What there is when a view has all that it asked for.
-TOLD = "".join(f":has(.choice:nth-child({i}):has-text('layers'))" for i in (1, 2, 3))
 WHOLE = {
-    "train": f".choices{TOLD}",
+    "train": PRESETS_TOLD,
     "sweep-form": "input[aria-label='Values of sigma_init']",
     "search-form": "input[aria-label='Values of lr']",
     "job": "polyline.line.main",

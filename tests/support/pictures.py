@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, ViewportSize
 from tests.support.browser import open_browser
 from tests.support.services import post_job, wait_for_end
 from tests.support.stacks import Service, Stacks
-from tests.support.views import Watched, watch
+from tests.support.views import PRESETS_TOLD, Watched, watch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "figures"
@@ -81,6 +81,7 @@ def take_before(browser: Browser, service: Service) -> None:
         take(watched, "data")
         page = watched.show(f"train/{table['id']}")
         page.get_by_text("Looking").wait_for(state="hidden")
+        page.locator(PRESETS_TOLD).wait_for()
         take(watched, "train")
 
 

@@ -21,6 +21,10 @@ LOOKS: dict[str, dict[str, Any]] = {
     "narrow": {"viewport": {"width": 360, "height": 740}},
     "large": {"viewport": {"width": 3840, "height": 2160}},
 }
+PRESETS_TOLD = ".choices" + "".join(
+    f":has(.choice:nth-child({i}):has-text('layers'))" for i in (1, 2, 3)
+)
+"""There once the service has said what each preset comes to."""
 _LISTEN = """
 window.violations = [];
 document.addEventListener('securitypolicyviolation', event =>
