@@ -314,8 +314,7 @@ def measure_latency(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
             ours = stack.enter_context(stage.serve())
             off = stack.enter_context(stage.serve(join_rows=0))
             request = make_request(stage.path(name), body, key=stage.key)
-            connection = Connection(ours.port, request)
-            n_bytes = len(connection.ask())
+            n_bytes = len(Connection(ours.port, request).ask())
             port = free_port()
             environment = {**os.environ, "N_BYTES": str(n_bytes)}
             command = [sys.executable, "-m", "uvicorn", "nothing:app", "--port"]
@@ -325,6 +324,8 @@ def measure_latency(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
                 started(command, port, environment, ROOT / "benchmarks")
             )
             columns = {n: [cell] for n, cell in one_row(name).items()}
+            # Not sooner: who is idle while others start loses its connection.
+            connection = Connection(ours.port, request)
             result[name] = take_turns(
                 {
                     "ours": connection.ask,
