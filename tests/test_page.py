@@ -183,7 +183,7 @@ def check_old_report(watched: Watched, service: Service, job_id: str) -> None:
 def trained(service: Service) -> dict[str, Any]:
     """A job that has ended, on a table with a number, a category and a date."""
     job = post_job(service.client, make_csv(200), name="small", baselines=["mlp"])
-    return wait_for_end(service, job["id"], 180)
+    return wait_for_end(service, job["id"], 600)
 
 
 def test_the_report_shows_every_pair_and_the_model_answers(
@@ -254,7 +254,7 @@ def views(service: Service, trained: dict[str, Any]) -> dict[str, str]:
     hook = {"url": "https://hooks.example.com/lometab", "events": ["job.failed"]}
     webhook = service.client.post("/webhooks", json=hook).json()
     for each in made:
-        assert wait_for_end(service, each["id"], 180)["status"] == "succeeded"
+        assert wait_for_end(service, each["id"], 600)["status"] == "succeeded"
     data, job, model = (trained[f"{each}id"] for each in ("dataset_", "", "model_"))
     return {
         "home": "",
@@ -427,7 +427,7 @@ def crowd(service: Service) -> str:
     made = post_job(
         service.client, crowds.make_wide_csv(), hyperparameters=settings, name="wide"
     )
-    assert wait_for_end(service, made["id"], 180)["status"] == "succeeded"
+    assert wait_for_end(service, made["id"], 600)["status"] == "succeeded"
     crowds.fill_with_jobs(service, made["id"])
     job_id: str = made["id"]
     return job_id

@@ -58,7 +58,7 @@ def service(browser: Browser, stacks: Stacks) -> Iterator[Service]:
 def trained(service: Service) -> dict[str, Any]:
     """A job that has ended."""
     job = post_job(service.client, make_csv(200), name="small")
-    return wait_for_end(service, job["id"], 180)
+    return wait_for_end(service, job["id"], 600)
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from playwright.sync_api import Browser, Page, Request, Response, expect
 
 from tests.support.stacks import Service
 
-TIMEOUT = 60_000
+TIMEOUT = 180_000
+"""Milliseconds after which a wait is given up: more than a busy machine takes."""
 WIDE = {"width": 1360, "height": 900}
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": WIDE},
