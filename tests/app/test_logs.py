@@ -193,6 +193,7 @@ def test_a_client_that_went_is_no_error_of_ours(
     async def wait_for_nothing(*_: Any) -> Any:
         raise AssertionError("nobody asks")
 
+    write_lines()  # those of requests before
     with caplog.at_level(logging.INFO, "app.observe.requests"):
         asyncio.run(ask())
     (line,) = caplog.messages
