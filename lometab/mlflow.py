@@ -8,7 +8,8 @@
     model.predict(frame, params={"coverage": 0.8, "members": True})
 
 A plain frame works: names and values are read as the service reads them. Nothing is
-pickled. It needs the extra `mlflow`.
+pickled. It needs the extra `mlflow`. MLflow before 3.17 takes the index off a frame, so
+answers are numbered then.
 """
 
 import tempfile

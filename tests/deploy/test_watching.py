@@ -67,7 +67,8 @@ def test_services_of_ours_are_hardened() -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service["deploy"]["resources"]["limits"]["memory"]
         assert service["logging"]["options"]["max-size"]
-        assert any(each.startswith("/tmp") for each in service["tmpfs"])
+        volumes = [each["target"] for each in service.get("volumes", [])]
+        assert any(each.startswith("/tmp") for each in (*service["tmpfs"], *volumes))
     for name, service in COMPOSE["services"].items():
         for port in service.get("ports", ()):
             assert port.startswith("127.0.0.1:") or name == "caddy"

@@ -23,6 +23,13 @@ X = pd.DataFrame(
 )
 
 
+def is_older(version: str) -> bool:
+    import mlflow
+    from packaging.version import Version
+
+    return Version(mlflow.__version__) < Version(version)
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
@@ -44,7 +51,8 @@ def test_a_plain_frame_is_answered_as_the_file_does(
     frame = X.set_index(pd.Index(range(1000, 1120)))
     answered = model.predict(frame)
     expected = Predictor(files[kind]).predict(X)
-    assert answered.index.tolist() == frame.index.tolist()
+    if not is_older("3.17"):  # which hands a frame on without its index
+        assert answered.index.tolist() == frame.index.tolist()
     if kind == "r":
         assert np.allclose(answered["mean"], expected.mean, atol=1e-5)
         assert [*answered] == [
