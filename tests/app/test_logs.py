@@ -194,6 +194,7 @@ def test_a_client_that_went_is_no_error_of_ours(
         raise AssertionError("nobody asks")
 
     write_lines()  # those of requests before
+    caplog.clear()
     with caplog.at_level(logging.INFO, "app.observe.requests"):
         asyncio.run(ask())
     (line,) = caplog.messages
