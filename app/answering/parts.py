@@ -101,4 +101,8 @@ def join_parts(parts: Iterable[Path], destination: Path) -> None:
 
 
 def _open_parquet(sink: Path | IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(sink, schema, compression="zstd")
+    """Fractions hardly repeat: a dictionary of them costs time and room."""
+    repeating = [each.name for each in schema if not pa.types.is_floating(each.type)]
+    return pq.ParquetWriter(
+        sink, schema, compression="zstd", use_dictionary=repeating or False
+    )
