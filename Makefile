@@ -54,7 +54,7 @@ SERVICE_TESTS := tests/app tests/worker tests/test_chaos.py tests/test_client.py
 test-store: $(INSTALLED) ## Run the service's tests with files in an S3 server, not the database
 	TEST_BLOB_STORE=s3 $(IN_PARALLEL) $(PYTEST) $(SPREAD) -m 'not timing' $(SERVICE_TESTS)
 
-quick: $(INSTALLED) ## Run what needs no other process, in about two minutes
+quick: $(INSTALLED) ## Run what needs no other process and is not slow, within a minute
 	$(PYTEST) --numprocesses=auto --dist=worksteal \
 		-m 'not processes and not slow and not timing'
 

@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.skip(reason="it is about the database's chunks")
             )
-    items.sort(key=lambda item: (not _has(item, "slow"), not _has(item, "processes")))
+    items.sort(key=lambda item: (not _has(item, "processes"), not _has(item, "slow")))
 
 
 def pytest_collection_finish() -> None:

@@ -121,6 +121,7 @@ def test_parameters_are_described() -> None:
             assert parameter["description"], (name, parameter["name"])
 
 
+@pytest.mark.slow
 def test_bodies_have_examples_that_fit() -> None:
     for name, operation in OPERATIONS.items():
         contents = operation.get("requestBody", {}).get("content", {})

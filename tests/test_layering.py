@@ -244,6 +244,7 @@ def test_migrations_know_the_tables_only() -> None:
         ), path
 
 
+@pytest.mark.slow
 def test_tests_share_by_support_alone() -> None:
     """What two test modules need is in `tests/support`."""
     for path in (ROOT / "tests").rglob("*.py"):

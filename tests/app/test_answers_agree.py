@@ -252,6 +252,7 @@ def check(found: dict[str, Any], expected: dict[str, Any], names: Any) -> None:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "method", "by"), CASES)
 def test_one_answer(client: TestClient, name: str, method: str, by: str | None) -> None:
     expected = by_torch(name, method, by)

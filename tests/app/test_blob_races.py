@@ -27,6 +27,7 @@ N_ROUNDS = 25
 N_READS = len(CONTENT) // CHUNK_BYTES + 2  # of one pass over the file, its end included
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(1, 2 * N_READS + 1))
 def test_a_removal_in_the_middle_of_storing(engine: sa.Engine, at: int) -> None:
     """The same bytes are there already, and go away at each possible moment."""
@@ -121,6 +122,7 @@ def test_uploading_again_mends_a_dataset(engine: sa.Engine, tmp_path: Path) -> N
     assert datasets.open_table(again).n_rows == 200
 
 
+@pytest.mark.slow
 @pytest.mark.database_store
 def test_uploads_and_deletions_at_random(engine: sa.Engine, tmp_path: Path) -> None:
     """Whatever the order: what an upload answered with can be read, unless deleted."""

@@ -19,6 +19,7 @@ def read_reports(client: TestClient, job: dict[str, Any]) -> dict[str, Any]:
     return {kind: client.get(job["links"][kind]).json() for kind in kinds}
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 @pytest.mark.parametrize("target", OTHER)
 def test_a_card(

@@ -59,6 +59,7 @@ def test_words_are_changed_and_found(client: TestClient, paths: dict[str, str]) 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "word"),
     [

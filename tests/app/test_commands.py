@@ -53,6 +53,7 @@ def test_a_child_is_told_to_its_parent(session: Session) -> None:
         jobs.delete(session, read(session, children[1]))
 
 
+@pytest.mark.slow
 def test_cancelling_a_child_and_its_parent_at_once(engine: sa.Engine) -> None:
     """Neither waits for the other in a circle."""
     errors: list[BaseException] = []

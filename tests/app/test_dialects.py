@@ -134,6 +134,7 @@ def ask(client: TestClient, path: str, content: bytes, query: str = "") -> Any:
     return [row["mean"] for row in answer.json()["predictions"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [50, 250, 1000])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_trains_predicts(

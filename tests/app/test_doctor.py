@@ -112,6 +112,7 @@ FAULTS: dict[str, tuple[str, sa.Executable]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.database_store
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found(filled: Session, name: str) -> None:

@@ -16,6 +16,7 @@ from tests.support.jobs import CLAIM, make_job
 pytestmark = pytest.mark.both_databases
 
 
+@pytest.mark.slow
 def test_200_streams_cost_no_200_queries(engine: sa.Engine) -> None:
     with db.transaction() as session:
         job_ids = [make_job(session).id for _ in range(4)]
@@ -107,6 +108,7 @@ def test_one_job_with_much_news_keeps_no_other_waiting(engine: sa.Engine) -> Non
     assert [event.seq for event in news[loud]] == [*range(1, 501)]
 
 
+@pytest.mark.slow
 def test_a_stream_ends_with_its_key(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

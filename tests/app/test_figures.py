@@ -17,6 +17,7 @@ from tests.support.jobs import CLAIM
 from tests.support.models import TABLE, TINY, succeed
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_the_figures_of_a_model(client: TestClient) -> None:
     job = succeed(client, "label")
@@ -36,6 +37,7 @@ def test_the_figures_of_a_model(client: TestClient) -> None:
     assert client.get(links["png"]).content.startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_which_format_is_meant(client: TestClient) -> None:
     job = succeed(client, "y")
     address = f"/jobs/{job['id']}/figures/members"

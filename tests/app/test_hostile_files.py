@@ -19,13 +19,8 @@ from tests.support.written_files import EXTRA
 CASES = [*FIRST, *EXTRA, *SHEETS]
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, id=case.name, marks=[pytest.mark.slow] * case.is_slow)
-        for case in CASES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_file(client: TestClient, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_settings(), "max_table_bytes", 10_000_000)
     response = upload(client, case.content, case.options)
@@ -86,6 +81,7 @@ PREDICTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PREDICTED, ids=lambda case: case.name)
 def test_file_is_predicted_as_it_was_read(case: Case) -> None:
     """Predict reads the same values, knowing the columns alone or the dialect too."""

@@ -75,6 +75,7 @@ def count_jobs() -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(Job)) or 0
 
 
+@pytest.mark.slow
 def test_the_lock_is_renewed_while_the_work_goes_on(
     engine: sa.Engine, work_takes: None
 ) -> None:
@@ -83,6 +84,7 @@ def test_the_lock_is_renewed_while_the_work_goes_on(
     assert count_jobs() == 1
 
 
+@pytest.mark.slow
 def test_whoever_has_lost_the_lock_makes_nothing(
     engine: sa.Engine, work_takes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_key_ends_with_its_time(client: TestClient) -> None:
     check_problem(client.get("/jobs", headers=headers), 401, "expired")
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_key_ends_by_the_clock_alone(engine: sa.Engine) -> None:
     """Nothing is written meanwhile: what predict keeps of a key on SQLite holds for a

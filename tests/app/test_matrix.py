@@ -226,6 +226,7 @@ def test_every_route_has_a_line() -> None:
     assert sorted(list_lines()) == sorted(LINES)
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 @pytest.mark.parametrize("credential", REFUSED)
 def test_without_a_key_that_is_valid_nothing_is_answered(
@@ -241,6 +242,7 @@ def test_without_a_key_that_is_valid_nothing_is_answered(
         assert ask(client, Way(line), key).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_key_does_what_its_scope_says(client: TestClient) -> None:
     keys = {scope: make_key(scopes=[scope]) for scope in auth.SCOPES}
@@ -253,6 +255,7 @@ def test_a_key_does_what_its_scope_says(client: TestClient) -> None:
                 assert status == 403, (way, scope, status)
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_a_key_over_its_limit_waits(client: TestClient) -> None:
     uses.clear()
@@ -269,6 +272,7 @@ def test_a_key_over_its_limit_waits(client: TestClient) -> None:
     uses.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_another_workspace_meets_none_of_ours(client: TestClient) -> None:
     job = succeed(client, "y")

@@ -113,6 +113,7 @@ def test_metadata_tells_what_to_send(
     assert missing["error"] == missing["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -165,6 +166,7 @@ def bodies() -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["dataframe_split", "dataframe_records", "inputs"])
 def test_every_form_gets_the_same_answer(
     client: TestClient, models: dict[str, str], form: str

@@ -100,6 +100,7 @@ def test_a_statement_that_takes_too_long_is_ended(
         other.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_predict_has_connections_of_its_own(engine: sa.Engine) -> None:
     taken = [engine.connect() for _ in range(db.Limits().connections)]

@@ -446,6 +446,7 @@ def test_server_timing(client: TestClient, y: str) -> None:
 # Bounds and errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "kind", "words"),
     [
@@ -577,6 +578,7 @@ def test_odd_arrow_messages(client: TestClient, y: str) -> None:
     check_problem(send(client, y, content, ARROW), 422, "before Arrow 1.0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 @pytest.mark.parametrize("is_dictionary", [False, True])
 def test_an_arrow_batch_is_not_unpacked_if_that_is_too_much(
@@ -709,6 +711,7 @@ def test_each_request_has_a_line_in_the_log(
 # Large tables
 
 
+@pytest.mark.slow
 def test_large_tables_are_streamed(client: TestClient, y: str, label: str) -> None:
     rows = [*csv.DictReader(io.StringIO(make_csv(3000, seed=5)))]
     content = to_csv(rows=rows).encode()
@@ -927,6 +930,7 @@ def test_any_json(client: TestClient, y: str, message: Any) -> None:
     check_handled(send(client, y, content, "application/json"), n_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -956,6 +960,7 @@ def test_odd_json(
         check_problem(response, 422, words)
 
 
+@pytest.mark.slow
 @FUZZ
 @given(data=st.data())
 def test_any_bytes(client: TestClient, y: str, data: st.DataObject) -> None:

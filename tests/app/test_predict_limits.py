@@ -61,6 +61,7 @@ def make_request(client: TestClient, model_id: str, **changes: Any) -> PredictRe
 # One odd request
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "charset", ["zlib", "hex", "base64", "rot13", "bz2", "undefined", "a\0b", "idna"]
 )
@@ -238,6 +239,7 @@ def find_records() -> list[Records]:
     return [each for each in gc.get_objects() if type(each) is Records]
 
 
+@pytest.mark.slow
 def test_parsed_rows_are_not_kept_while_a_table_is_sent(
     client: TestClient, model_id: str
 ) -> None:

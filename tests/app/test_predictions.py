@@ -133,6 +133,7 @@ def test_it_answers_as_predict_does(client: TestClient) -> None:
     check_doctor()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_chunks")
 def test_formats_say_the_same(client: TestClient) -> None:
     model_id = succeed(client, "y")["model_id"]

@@ -165,6 +165,7 @@ def test_small_chunks_and_pipelining_are_fine(start: Callable[..., Server]) -> N
     assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", HEAD], ids=["nothing", "half a head"])
 def test_heads_that_do_not_come(start: Callable[..., Server], sent: bytes) -> None:
     server = start(header_seconds=0.5)
@@ -177,6 +178,7 @@ def test_heads_that_do_not_come(start: Callable[..., Server], sent: bytes) -> No
     assert 0.4 < time.monotonic() - started_at < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_slow", [False, True], ids=["nothing", "a byte at a time"])
 def test_bodies_that_do_not_come(start: Callable[..., Server], is_slow: bool) -> None:
     server = start(body_seconds=0.5)
@@ -203,6 +205,7 @@ def test_answers_that_are_not_taken(start: Callable[..., Server]) -> None:
     client.close()
 
 
+@pytest.mark.slow
 def test_a_slow_reader_gets_its_answer(start: Callable[..., Server]) -> None:
     server = start(send_seconds=2)
     client = server.connect(b"GET /24 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

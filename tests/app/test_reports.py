@@ -53,6 +53,7 @@ def test_reports_fit_their_types(client: TestClient, target: str) -> None:
         assert calibration["calibrated"]["ece"] >= 0
 
 
+@pytest.mark.slow
 def test_baselines_stand_beside_the_model(client: TestClient) -> None:
     names = ["tabm", "mlp", "tabm", "catboost"]
     config = {"target": "label", "columns": {"y": "ignore"}, "baselines": names}

@@ -65,6 +65,7 @@ def test_scripts_cannot_read_the_cookie(browser: TestClient) -> None:
     assert "secure" in safe.headers["set-cookie"].lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_the_cookie_is_for_pages_of_ours_alone(

@@ -151,6 +151,7 @@ def test_what_cannot_be_is_refused_by_name(
     assert words in post(client, 422, **config)["detail"]
 
 
+@pytest.mark.slow
 def test_a_huge_grid_is_not_made_to_draw_from_it(client: TestClient) -> None:
     grid = {
         "lr": [(i + 1) / 2000 for i in range(1000)],

@@ -182,6 +182,7 @@ def hang(handler: BaseHTTPRequestHandler, receiver: Receiver) -> None:
     handler.close_connection = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drips", [True, False])
 def test_one_that_hangs_is_left(settings: Settings, drips: bool) -> None:
     """The limit is for the whole, however slowly it drips; others are not held up."""

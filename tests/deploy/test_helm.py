@@ -50,6 +50,7 @@ def render(values: dict[str, Any]) -> dict[tuple[str, str], Manifest]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{}, ALL, LEAST], ids=["default", "all", "least"])
 @pytest.mark.parametrize("version", ["1.31", "1.37"])
 def test_every_manifest_fits_its_schema(values: dict[str, Any], version: str) -> None:

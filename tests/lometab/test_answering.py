@@ -98,6 +98,7 @@ def test_columns_may_come_in_another_order_and_others_beside(
 # Weights
 
 
+@pytest.mark.slow
 def test_rows_without_weight_are_not_learned_from() -> None:
     """Half of the rows say the contrary, and count nothing."""
     X2, y2 = pd.concat([X, X]), np.concatenate([Y, -10 * Y])
@@ -109,6 +110,7 @@ def test_rows_without_weight_are_not_learned_from() -> None:
     assert errors[0] < 0.6 * errors[1]
 
 
+@pytest.mark.slow
 def test_classes_can_count_more() -> None:
     settings = {**TINY, "max_epochs": 40, "lr": 0.02, "patience": 40}
     rare = RNG.random(240) < 0.1

@@ -89,6 +89,7 @@ def reports() -> dict[str, Any]:
     return make_reports(make_examined("binary")).to_json()
 
 
+@pytest.mark.slow
 def test_a_card_has_all_of_its_parts(reports: dict[str, Any]) -> None:
     check_statements(reports)
     page = Page(to_html(make_about("churn"), reports))
@@ -106,6 +107,7 @@ def test_a_card_has_all_of_its_parts(reports: dict[str, Any]) -> None:
     assert all(each["alt"] for each in images)
 
 
+@pytest.mark.slow
 def test_a_card_needs_nothing_else(reports: dict[str, Any]) -> None:
     text = to_html(make_about("churn"), reports)
     page = Page(text)

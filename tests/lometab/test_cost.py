@@ -108,6 +108,7 @@ def test_every_categorical_column_needs_its_cardinality() -> None:
 # Arithmetic is what torch counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("share_batches", [True, False])
 @pytest.mark.parametrize("n_numeric", [0, 3])

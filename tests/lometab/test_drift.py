@@ -78,6 +78,7 @@ def test_psi() -> None:
     assert np.isfinite(drift.psi([10, 0], [0, 10]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [50, 200, 1000])
 def test_false_alarms_are_as_rare_as_they_say(
     reference: dict[str, Any], n_rows: int

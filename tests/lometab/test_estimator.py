@@ -135,6 +135,7 @@ def name_check(value: Any) -> str:
     return str(found.__name__)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:classes with only one row")
 @pytest.mark.parametrize(("estimator", "check"), CHECKS, ids=name_check)
 def test_scikit_learn_checks(estimator: Any, check: Callable[[Any], None]) -> None:
@@ -208,6 +209,7 @@ def test_regression_learns_and_members_average_to_it() -> None:
     assert [p.epoch for p in model.history_] == [*range(1, len(model.history_) + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classification_learns_and_members_average_to_it(n_classes: int) -> None:
     X, y = labels(150, n_classes)
@@ -291,6 +293,7 @@ def test_many_rows_are_answered_a_part_at_a_time(
     np.testing.assert_allclose(model.predict_proba(X), whole, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "y",
     [
@@ -492,6 +495,7 @@ def test_report_on_numbers() -> None:
 # Files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
 def test_a_saved_estimator_answers_as_before(task: str, tmp_path: Path) -> None:
     X = np.array([*map(list, zip(*mixed().values(), strict=True))], dtype=object)

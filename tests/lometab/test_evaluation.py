@@ -368,6 +368,7 @@ def test_averaging_is_the_ambiguity_over_the_members_error(task: str) -> None:
     assert "averaging removes" in reports["diversity"]["advice"]
 
 
+@pytest.mark.slow
 def test_the_bootstrap_interval_holds_the_truth_as_often_as_it_says() -> None:
     """Errors of members with a known share of them that averaging removes."""
     rng = np.random.default_rng(0)

@@ -348,6 +348,7 @@ def test_one_column_gets_all() -> None:
     assert found.member_std is None
 
 
+@pytest.mark.slow
 def test_background_rows_travel_as_json() -> None:
     rows = make_rows(80)
     rows.x_num[:, 1] = np.nan

@@ -87,6 +87,7 @@ def importance_of(regressor: LoMETabRegressor, X: Any, y: Any, **options: Any) -
     return regressor.report(X, y, **options)["report"]["importance"]
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_report(regressor: LoMETabRegressor) -> None:
     X, y = make_data()
     reports = regressor.report(X, y)

@@ -59,6 +59,7 @@ def test_members_of_several_seeds_are_one_file(n_classes: int | None) -> None:
 # Parity
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("n_classes", [None, 2, 4])
 def test_the_file_answers_as_torch(inputs: str, n_classes: int | None) -> None:
@@ -116,6 +117,7 @@ def random_column(rng: np.random.Generator, n: int) -> np.ndarray:
     return kinds[rng.integers(len(kinds))]()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     n_num=st.integers(0, 5),
@@ -294,6 +296,7 @@ def test_moments_become_the_waves_of_the_preprocessor() -> None:
 # The file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["lometab", "additive", "tabm", "deep-ensemble"])
 @pytest.mark.parametrize("d_block", [32, 256])
 def test_the_file_is_as_small_as_its_parameters(variant: str, d_block: int) -> None:

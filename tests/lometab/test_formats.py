@@ -52,6 +52,7 @@ def write(
     return f"({text})" if minus == "(" else minus + text
 
 
+@pytest.mark.slow
 @given(
     values=st.lists(st.floats(-1e7, 1e7), min_size=3, max_size=30, unique=True),
     n_digits=st.integers(0, 4),

@@ -46,6 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_layers_are_the_same_without_kernels(is_shared: bool, calls: list[str]) -> None:
     torch.manual_seed(0)

@@ -39,6 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"r": folder / "r.onnx", "c": folder / "c.onnx"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["r", "c"])
 def test_a_plain_frame_is_answered_as_the_file_does(
     files: dict[str, Path], tmp_path: Path, kind: str
@@ -73,6 +74,7 @@ def test_a_plain_frame_is_answered_as_the_file_does(
     assert not [name for name in kept if name.endswith((".pkl", ".pickle"))]
 
 
+@pytest.mark.slow
 def test_gaps_whole_numbers_and_more_columns_are_fine(
     files: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -374,6 +374,7 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(*rows), model(*rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.003, 0.1, 1 / 3, 0.5, 0.9])
 def test_dropout_drops_the_share_it_is_told(p) -> None:
     x = torch.rand(1000, 8, 500) + 0.1
@@ -398,6 +399,7 @@ def test_dropped_units_are_independent() -> None:
         assert abs(both - 0.25) < 5 * 0.5 / len(is_kept) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropped_units_are_independent_of_each_other_over_many_steps(p) -> None:
     # All units come of one table of words: any two must differ as if drawn anew.
@@ -459,6 +461,7 @@ def test_gradient_of_a_hidden_layer_is_that_of_the_formula(
     kernels._random_words.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.0, 0.25])
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_gradcheck_of_a_hidden_layer(p, is_shared) -> None:

@@ -165,6 +165,7 @@ def test_sweeps() -> None:
     assert drawn(empty) == set()
 
 
+@pytest.mark.slow
 def test_tune() -> None:
     trials = [
         {"trial": i, "is_pruned": i == 2, "outcome": asdict(outcome(score))}
@@ -183,6 +184,7 @@ def test_tune() -> None:
     assert [bar["setting"] for bar in bars] == ["k", "lr"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "multiclass"])
 def test_pictures(task: str) -> None:
     """Each is drawn by the real engine, and no text of a table becomes markup."""

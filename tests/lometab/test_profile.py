@@ -46,6 +46,7 @@ COLUMNS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_counted", [0, 10_000])
 @given(column=COLUMNS.filter(lambda column: len(column) > 0))
 @settings(max_examples=60, deadline=None)
@@ -153,6 +154,7 @@ KINDS: dict[str, tuple[int, str, dict[str, str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_real_files(name: str, tmp_path: Path) -> None:
     if not DATA.exists():

@@ -33,6 +33,7 @@ def cut(ensemble: Ensemble, members: list[int]) -> tuple[Predictor, Predictor, A
     return whole, Predictor(pruned), pruning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["lometab", "additive", "tabm", "deep-ensemble"])
 @pytest.mark.parametrize("target", ["price", "grade"])
 def test_members_answer_as_they_did(variant: str, target: str) -> None:
@@ -49,6 +50,7 @@ def test_members_answer_as_they_did(variant: str, target: str) -> None:
     assert pruning.seconds_before > 0 < pruning.seconds_after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["lometab", "deep-ensemble"])
 @pytest.mark.parametrize("members", [[1, 6], [4, 5, 7], [0]])
 def test_members_of_several_networks(variant: str, members: list[int]) -> None:

@@ -37,6 +37,7 @@ def write(rows: list[list[str]], delimiter: str, newline: str) -> bytes:
     return file.getvalue().encode()
 
 
+@pytest.mark.slow
 @given(
     tables(),
     st.sampled_from(",;\t|"),
@@ -61,6 +62,7 @@ def test_a_told_dialect_gives_every_cell(
     assert [list(row) for row in zip(*columns, strict=True)] == rows
 
 
+@pytest.mark.slow
 @given(tables(), st.sampled_from(",;\t|"), st.sampled_from(["\n", "\r\n"]))
 @example([["", "'' "], ["''", "''"]], ",", "\n")  # apostrophes that are no quotes
 def test_a_guess_is_right_or_shown(
@@ -96,6 +98,7 @@ def test_a_guess_is_right_or_shown(
         assert others and all(guess.confidence < 1 for guess in others)
 
 
+@pytest.mark.slow
 def test_a_record_may_be_longer_than_a_block(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a,b\n" + '"' + "x\n" * 500_000 + '",1\n2,3\n')
     reading = read_file(tmp_path / "file", tmp_path / "table")

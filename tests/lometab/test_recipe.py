@@ -94,6 +94,7 @@ def test_the_average_is_what_is_scored_and_kept() -> None:
     assert error.square().mean().sqrt().item() == pytest.approx(averaged.best_score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
     "settings",
@@ -111,6 +112,7 @@ def test_a_resumed_run_is_bit_identical(task, settings, tmp_path) -> None:
     assert_same(run(task, resume=checkpoint, **options), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_can_be_averaged(variant, tmp_path) -> None:
     options = {"variant": variant, "ema": 0.9, "max_epochs": 4}
@@ -172,6 +174,7 @@ def test_the_optimizer_takes_the_rate(monkeypatch) -> None:
 # What chooses the epoch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
 def test_the_epoch_with_the_least_nll_is_kept(task) -> None:
     val = make_part(150, task, seed=1, noise=2.0)

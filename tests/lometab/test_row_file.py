@@ -46,6 +46,7 @@ def number_rows(path: Path, n_rows: int, buffer_bytes: int) -> RowFile:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_batches", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 255])
 @pytest.mark.parametrize("n_rows", [1, 300, 5003])
@@ -176,6 +177,7 @@ def test_one_buffer_is_training_in_memory(
     assert_same(memory.fit(CONFIG), file.fit(CONFIG))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_batches", [True, False])
 def test_a_resumed_run_is_bit_identical(
     table: ParquetTable, share_batches: bool, tmp_path: Path
@@ -200,6 +202,7 @@ def test_a_resumed_run_is_bit_identical(
     assert_same(whole, anew.fit(config, resume=kept[-1]))
 
 
+@pytest.mark.slow
 def test_many_buffers_learn_too(table: ParquetTable, tmp_path: Path) -> None:
     memory, file = prepare_both(table, "y", tmp_path / "rows", buffer_bytes=SMALL)
     config = replace(CONFIG, max_epochs=20, lr=5e-3)

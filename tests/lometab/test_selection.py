@@ -95,6 +95,7 @@ def make_mixed(
     return replace(made[0], fit=fits[0], others=tuple(fits[1:])), x_num, x_cat
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     n_classes=st.sampled_from([None, 2, 4]),

@@ -156,6 +156,7 @@ def test_predict_goes_in_batches_and_leaves_the_mode(monkeypatch) -> None:
 # Learning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("share_batches", [True, False])
 def test_training_beats_the_constant_answer(task, share_batches) -> None:
@@ -168,6 +169,7 @@ def test_training_beats_the_constant_answer(task, share_batches) -> None:
     assert result.history[-1].train_loss < 0.7 * result.history[0].train_loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_learns(variant) -> None:
     result = run("binary", variant=variant, max_epochs=25, lr=1e-2)
@@ -323,6 +325,7 @@ def test_the_caller_can_cancel() -> None:
         run(on_epoch=cancel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(
     ("settings", "what"),
@@ -371,6 +374,7 @@ def test_impossible_arguments() -> None:
 # Repeating and resuming
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_batches", [True, False])
 def test_the_same_seed_gives_the_same_weights(share_batches) -> None:
     one = run(dropout=0.2, share_batches=share_batches)
@@ -398,6 +402,7 @@ def test_a_finished_run_is_given_again_without_training(tmp_path) -> None:
     assert epochs == [] and not again.model.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_batches", [True, False])
 @pytest.mark.parametrize("task", TASKS)
 def test_a_resumed_run_is_bit_identical(task, share_batches, tmp_path) -> None:
@@ -425,6 +430,7 @@ def test_the_best_epoch_before_the_interruption_survives(tmp_path) -> None:
     assert_same(run(resume=checkpoint, **options), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["additive", "tabm", "deep-ensemble", "mlp"])
 def test_every_variant_resumes(variant, tmp_path) -> None:
     checkpoint = interrupt_after(2, tmp_path, "binary", variant=variant, max_epochs=4)

@@ -96,6 +96,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_would_take_memory_is_refused_before(name: str, tmp_path: Path) -> None:
     content = replace_part(SMALL, SHEET, BOMBS[name])

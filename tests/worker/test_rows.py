@@ -109,6 +109,7 @@ def test_all_rows_are_told_too(spec: Spec, tmp_path: Path) -> None:
     assert told["table"] == told["used"] == 600
 
 
+@pytest.mark.slow
 def test_rows_in_a_file_make_the_same_model(spec: Spec, tmp_path: Path) -> None:
     """As long as one buffer takes them all."""
     spec = replace(spec, max_rows=500, baselines=("mlp",), n_seeds=2)

@@ -81,6 +81,7 @@ def train_on(name: str, folder: Path) -> tuple[dict[str, Any], About]:
     return json.loads((folder / REPORTS).read_text()), about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_card_says_what_the_reports_have(name: str, tmp_path: Path) -> None:
     reports, about = train_on(name, tmp_path)

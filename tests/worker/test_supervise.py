@@ -528,6 +528,7 @@ def test_a_study_out_of_reach_releases(monkeypatch: pytest.MonkeyPatch) -> None:
 # The database is away
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["read_dataset", "write_table", "read_checkpoint", "finish", "write_progress"],
@@ -609,6 +610,7 @@ def make_no_folder() -> FakeChild:
     raise MachineFault("no folder can be made")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_fit", [False, True])
 @pytest.mark.parametrize("where", ["folder", "table", "child", "memory"])
 def test_a_fault_of_the_machine_is_not_the_jobs(
