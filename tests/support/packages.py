@@ -134,15 +134,15 @@ def list_lowest() -> list[str]:
 
 
 def try_lowest(folder: Path) -> None:
-    """The quick tests with the lowest versions; what `dev` brings is as it is now."""
+    """What starts no process, with the lowest versions; `dev` brings what is now."""
     pins = folder / "lowest.txt"
     folder.mkdir()
     pins.write_text("\n".join(list_lowest()))
     what = f"{ROOT}[train,serve,dev]"
     python = install(folder / "venv", what, "--constraint", str(pins))
-    marked = "not processes and not slow and not timing"
+    marked = "not processes and not timing"
     tests = [python, "-m", "pytest", "-q", "-m", marked, "--numprocesses=auto"]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as `make quick` has it
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as `make test` has it
     subprocess.run(tests, cwd=ROOT, check=True, env=one_thread)
 
 
