@@ -113,10 +113,14 @@ def test_a_budget_of_time_keeps_the_best(shared_service: Service) -> None:
 
 
 def test_disturbed_jobs_end_as_if_undisturbed(service: Service) -> None:
-    calm = post_job(service.client, TABLE, hyperparameters=LONG)
+    """With the training rows in a file on the one stack, in memory on the other."""
+    storage = "file" if service.stack.name == "embedded" else "memory"
+    config = {"hyperparameters": LONG, "storage": storage}
+    calm = post_job(service.client, TABLE, **config)
+    assert calm["estimate"]["storage"] == storage
     expected = predict(service, wait_for_end(service, calm["id"]))
     for number, word in ((signal.SIGKILL, "lost"), (signal.SIGTERM, "released")):
-        job = post_job(service.client, TABLE, hyperparameters=LONG)
+        job = post_job(service.client, TABLE, **config)
         wait_for_epoch(service, job["id"], 5)
         worker, child = service.find_process("worker.tasks"), find_child(service)
         assert worker is not None
