@@ -4,8 +4,9 @@
 
 One server for each variant, of one process, on one database (SQLite, keys on). One
 client asks them in turns, on connections that are kept, so that what else goes on
-on the machine hits all of them alike; what counts are ratios. The figures are printed;
-those of docs/decisions/0012-predict-paths.md come from here.
+on the machine hits all of them alike; what counts are ratios. Every run is kept, and
+shown in docs/results.md; the figures of docs/decisions/0012-predict-paths.md are those
+of the day on which it was decided.
 """
 
 import argparse
@@ -16,9 +17,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from load import make_request
-from record import ROOT
+from record import ROOT, Runs, table, write_section
 from serving import (
     Connection,
     Stage,
@@ -34,8 +36,11 @@ from serving import (
 from lometab.predictor import Predictor
 from tests.support.servers import free_port
 
+OURS = "as it is"
+EMPTY, BARE = "an empty route", "a bare run"
+INSIDE = "a bare run in an empty route"
 VARIANTS = {
-    "as it is": ("", "app.protocol:Protocol"),
+    OURS: ("", "app.protocol:Protocol"),
     "without the event loop": (
         "from app.serving import quick; quick.QuickRequests.allow = lambda *_: False",
         "app.protocol:Protocol",
@@ -101,31 +106,56 @@ def take_rounds(
     return times
 
 
-def show(times: dict[str, list[float]], n_rounds: int) -> None:
-    base, *_ = VARIANTS
-    low = {
-        name: median(sorted(each)[: max(1, n_rounds // 4)])
+def summarise(times: dict[str, list[float]], n_rounds: int) -> dict[str, Any]:
+    """Of each way the microseconds of its fastest rounds, and the median over rounds of
+    its ratio to ours."""
+    base = times[OURS]
+    return {
+        name: {
+            "us": 1e6 * median(sorted(each)[: max(1, n_rounds // 4)]),
+            "ratio": median(a / b for a, b in zip(each, base, strict=True)),
+        }
         for name, each in times.items()
     }
-    for name, each in times.items():
-        ratios = [a / b for a, b in zip(each, times[base], strict=True)]
-        print(
-            f"{name}: {1e6 * low[name]:.0f} us, {low[name] / low[base]:.2f} "
-            f"({median(ratios):.2f}) of {base!r}"
+
+
+def write_results(runs: Runs) -> None:
+    lines = []
+    for key, found in runs:
+        ours, inside = found[OURS]["us"], found[INSIDE]["us"]
+        apart = found[EMPTY]["us"] + found[BARE]["us"]
+        lines.append(
+            [
+                key["run"],
+                f"{ours:.0f}",
+                f"{found[EMPTY]['us']:.0f} + {found[BARE]['us']:.0f}",
+                f"{inside:.0f}",
+                f"{ours / apart:.2f}",
+                f"{inside / apart:.2f}",
+                f"{ours / inside:.2f}",
+                *(f"{found[name]['ratio']:.2f}" for name in VARIANTS if name != OURS),
+            ]
         )
-    bar = low["an empty route"] + low["a bare run"]
-    print(f"over an empty route and a bare run: {low[base] / bar:.2f} (bar: 1.7)")
-    inside = low["a bare run in an empty route"]
-    print(
-        f"a bare run in an empty route over both apart: {inside / bar:.2f}; "
-        f"ours over it: {low[base] / inside:.2f}"
+    header = [
+        "run",
+        "ours",
+        f"{EMPTY} + {BARE}",
+        INSIDE,
+        "ours over both",
+        f"{INSIDE} over both",
+        "ours over that",
+        *(f"ours {name}" for name in VARIANTS if name != OURS),
+    ]
+    write_section(
+        "paths",
+        "## Where one row's time goes\n\nThe *small* model, one client, one server "
+        "process, in microseconds, the fastest quarter of rounds; the last columns are "
+        "ratios to ours, median over rounds. Bar for ours over both: at most 1.7.\n\n"
+        + table(header, lines),
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60)
-    n_rounds = parser.parse_args().rounds
+def measure(n_rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         stage = Stage(Path(temporary))
         content = to_file(make_ensemble("small"))
@@ -139,15 +169,25 @@ def main() -> None:
             n_bytes = len(connection.ask())
             ways[name] = connection.ask
         nothing = Connection(serve_nothing(stack, n_bytes), request)
-        ways["an empty route"] = nothing.ask
+        ways[EMPTY] = nothing.ask
         model = Path(temporary) / "small.onnx"
         model.write_bytes(content)
         port = serve_nothing(stack, n_bytes, MODEL=str(model), SHAPE="small")
-        ways["a bare run in an empty route"] = Connection(port, request).ask
-        ways["a bare run"] = bare_run(
+        ways[INSIDE] = Connection(port, request).ask
+        ways[BARE] = bare_run(
             Predictor(content), {name: [value] for name, value in row.items()}
         )
-        show(take_rounds(ways, n_rounds), n_rounds)
+        return summarise(take_rounds(ways, n_rounds), n_rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60)
+    n_rounds = parser.parse_args().rounds
+    runs = Runs("paths")
+    key = {"rounds": n_rounds, "run": len([*runs]) + 1}
+    runs.get(key, lambda: measure(n_rounds))
+    write_results(runs)
 
 
 if __name__ == "__main__":
