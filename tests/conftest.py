@@ -214,6 +214,10 @@ def database(
     get_settings.cache_clear()
     get_collector.cache_clear()
     with shared_engine.connect() as connection, connection.begin() as transaction:
+        if shared_stack.name == "production":  # a long test on a busy machine
+            connection.exec_driver_sql(
+                "SET LOCAL idle_in_transaction_session_timeout = 0"
+            )
         with connection.begin_nested():
             monkeypatch.setattr(db, "get_engine", lambda: connection)
             monkeypatch.setattr(db, "get_kept_connection", lambda: connection)

@@ -121,9 +121,9 @@ def test_disturbed_jobs_end_as_if_undisturbed(service: Service) -> None:
     expected = predict(service, wait_for_end(service, calm["id"]))
     for number, word in ((signal.SIGKILL, "lost"), (signal.SIGTERM, "released")):
         job = post_job(service.client, TABLE, **config)
-        wait_for_epoch(service, job["id"], 5)
         worker, child = service.find_process("worker.tasks"), find_child(service)
         assert worker is not None
+        wait_for_epoch(service, job["id"], 5)  # at once: a busy machine is slow to look
         worker.send_signal(number)
         psutil.wait_procs([child], timeout=15)
         assert not child.is_running(), "the training process outlived its worker"
