@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app import jobs
-from app.settings import Settings, get_settings
+from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import Job
 from worker import record, train
@@ -71,9 +71,12 @@ class AnsweringChild:
         shutil.rmtree(self.folder)
 
 
-def take_part(children: Children, settings: Settings | None = None) -> Job | None:
-    """Claim the next job and see it through as a worker does."""
-    settings = settings or get_settings()
+def take_part(children: Children) -> Job | None:
+    """Claim the next job and see it through as a worker does.
+
+    Its lease lasts: the thread that renews one has no part in a test's transaction.
+    """
+    settings = get_settings().model_copy(update={"lease_seconds": 3600.0})
     job = record.claim(settings, "me", None)
     if job is None:
         return None
