@@ -4,8 +4,10 @@
     python benchmarks/uncertainty.py --report
 
 A run trains one arm on one set with one seed and is stored at once; what is stored is
-not run again. `docs/diversity.md` is written from the stored runs alone. At most 5000
-training rows of a set are seen: 16 members and five seeds then take hours, not weeks.
+not run again, so processes with other seeds can work at the same time. The page
+`docs/diversity.md` is written from the stored runs alone (`uncertainty_page.py`). The
+recipe is the default preset's in a smaller network, and at most 5000 training rows of a
+set are seen: 16 members and five seeds then take two hours of one core.
 """
 
 import argparse
@@ -14,18 +16,19 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from record import ROOT, Runs, former, table
+from record import ROOT, Runs
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_predict
 from suite_sets import TARGETS, load
 from tables import DATA
+from uncertainty_page import make_page
 
+from lometab.config import PRESETS, TrainConfig
 from lometab.ensemble import Ensemble, answer, prepare
 from lometab.evaluation import metrics
 from lometab.table import Parts, Split, features, read_numbers, split_rows, target
@@ -37,18 +40,30 @@ K = 16
 STEPS = (0.1, 0.3, 1.0, 3.0, 9.0)
 """Values of sigma_init^2 sqrt(rank), at rank 8: five steps of diversity."""
 RANK = 8
+NETWORK: dict[str, Any] = {
+    **PRESETS["default"],
+    "k": K,
+    "n_blocks": 2,
+    "d_block": 96,
+    "n_bins": 32,
+    "d_embedding": 12,
+    "lr": 2e-3,
+    "max_epochs": 60,
+    "patience": 10,
+    "share_batches": True,
+}
+"""The default preset's recipe in a network that costs a fifth of its own."""
 
 ARMS: dict[str, dict[str, Any]] = {
     **{
         f"lometab {step:g}": {
-            "k": K,
             "rank": RANK,
             "sigma_init": math.sqrt(step / math.sqrt(RANK)),
         }
         for step in STEPS
     },
-    "tabm": {"variant": "tabm", "k": K},
-    "deep-ensemble": {"variant": "deep-ensemble", "k": K},
+    "tabm": {"variant": "tabm"},
+    "deep-ensemble": {"variant": "deep-ensemble"},
     "mlp": {"variant": "mlp", "k": 1},
 }
 CATBOOST = "catboost"
@@ -84,14 +99,14 @@ def measure(name: str, arm: str, seed: int, is_shifted: bool) -> dict[str, Any]:
     x_num, x_cat = features(contents, schema)
     y = target(contents, schema)
     prepared = prepare(contents, schema, parts)
-    started_at = time.perf_counter()
+    started_at = time.process_time()
     if arm == CATBOOST:
         ask = train_catboost(schema, x_num, x_cat, y, parts, seed)
     else:
-        config = former(**ARMS[arm], seed=seed, share_batches=True, max_epochs=60)
+        config = TrainConfig(**{**NETWORK, **ARMS[arm], "seed": seed})
         ensemble = Ensemble(schema, prepared.preprocessor, config, prepared.fit(config))
         ask = lambda rows: answer(ensemble, x_num[rows], x_cat[rows])  # noqa: E731
-    found: dict[str, Any] = {"seconds": round(time.perf_counter() - started_at, 1)}
+    found: dict[str, Any] = {"cpu_seconds": round(time.process_time() - started_at, 1)}
     answers = {part: ask(parts[part]) for part in ("val", "test")}
     truth = {part: y[parts[part]] for part in answers}
     found |= (
@@ -235,180 +250,6 @@ def judge_shift(before: Any, after: Any, novelty: list[Array]) -> dict[str, floa
     }
 
 
-# The page
-
-
-def interval(values: list[float]) -> tuple[float, float, float]:
-    """Mean and 95 % interval of paired differences or of values."""
-    middle = mean(values)
-    half = (
-        1.96 * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    )
-    return middle, middle - half, middle + half
-
-
-def show(values: list[float], scale: float = 1.0, digits: int = 3) -> str:
-    if not values:
-        return "-"
-    numbers = (f"{scale * each:+.{digits}f}" for each in interval(values))
-    middle, lower, upper = numbers
-    return f"{middle} [{lower}, {upper}]"
-
-
-def differences(runs: list[Any], first: str, second: str) -> list[float]:
-    return [
-        result[first] - result[second]
-        for _, result in runs
-        if result.get(first) is not None and result.get(second) is not None
-    ]
-
-
-def report(runs: Runs) -> str:
-    stored = [*runs]
-    ours = [run for run in stored if run[0]["arm"].startswith("lometab")]
-    classes = [run for run in ours if "accuracy" in run[1]]
-    numbers = [run for run in ours if "width" in run[1]]
-    shifted = [run for run in ours if "shift" in run[1]]
-    sections = [
-        "# What controlled diversity is good for\n",
-        "Written by `make bench-uncertainty` from its stored runs; do not edit.\n",
-        answer_in_short(classes, numbers, shifted),
-        f"{len(stored)} runs: "
-        f"{len({run[0]['dataset'] for run in stored})} data sets, "
-        f"{len({run[0]['arm'] for run in stored})} arms, "
-        f"{len({run[0]['seed'] for run in stored})} seeds. At most {MAX_TRAIN} "
-        "training rows; brackets are 95 % intervals over runs.\n",
-        "## (a) Do members find errors that confidence does not?\n",
-        by_set(classes, "auroc mutual_information", "auroc confidence"),
-        by_set(classes, "auroc both", "auroc confidence"),
-        "## (b) Are intervals that follow the spread narrower?\n",
-        widths(numbers),
-        "## (c) What finds shifted rows?\n",
-        shifts([run for run in stored if "shift" in run[1]]),
-        "## (d) What does more diversity change?\n",
-        doubled(ours),
-    ]
-    return "\n".join(sections)
-
-
-def answer_in_short(classes: Any, numbers: Any, shifted: Any) -> str:
-    """One plain answer, by the sign of the intervals."""
-    parts = []
-    if gain := differences(classes, "auroc both", "auroc confidence"):
-        middle, lower, _ = interval(gain)
-        verdict = "add" if lower > 0 and middle > 0.005 else "add little or nothing"
-        parts.append(
-            f"For classes, members {verdict} to plain confidence in finding errors "
-            f"(AUROC {show(gain)} for both together)."
-        )
-    if width := [run[1]["width"] - 1 for run in numbers]:
-        _, _, upper = interval(width)
-        verdict = "narrower" if upper < 0 else "not reliably narrower"
-        parts.append(
-            "For numbers, intervals that follow the members' spread are "
-            f"{verdict} at equal coverage ({show(width, 100, 1)} %)."
-        )
-    if shifted:
-        better = [
-            run[1]["shift"]["novelty"]
-            - max(v for n, v in run[1]["shift"].items() if n != "novelty")
-            for run in shifted
-        ]
-        _, lower, upper = interval(better)
-        verdict = "better than" if lower > 0 else "worse than" if upper < 0 else "as"
-        parts.append(
-            f"Shifted rows are found by novelty {verdict} by uncertainty "
-            f"(AUROC {show(better)})."
-        )
-    return "**In short.** " + (" ".join(parts) or "Nothing was run yet.") + "\n"
-
-
-def by_set(runs: Any, first: str, second: str) -> str:
-    rows = []
-    for name in sorted({key["dataset"] for key, _ in runs}):
-        own = [run for run in runs if run[0]["dataset"] == name]
-        rows.append([name, len(own), show(differences(own, first, second))])
-    return table(["data set", "runs", f"{first} minus {second}"], rows)
-
-
-def widths(runs: Any) -> str:
-    rows = []
-    for name in sorted({key["dataset"] for key, _ in runs}):
-        own = [result for key, result in runs if key["dataset"] == name]
-        rows.append(
-            [
-                name,
-                len(own),
-                show([each["width"] - 1 for each in own], 100, 1),
-                f"{mean(each['worst decile scaled'] for each in own):.1%}",
-                f"{mean(each['worst decile constant'] for each in own):.1%}",
-            ]
-        )
-    header = [
-        "data set",
-        "runs",
-        "width of scaled to constant intervals of 90 %, percent",
-        "coverage of the tenth with the largest spread, scaled",
-        "constant",
-    ]
-    return table(header, rows)
-
-
-def shifts(runs: Any) -> str:
-    rows = []
-    for name in sorted({key["dataset"] for key, _ in runs}):
-        for arm in sorted({key["arm"] for key, _ in runs}):
-            own = [
-                result["shift"]
-                for key, result in runs
-                if (key["dataset"], key["arm"]) == (name, arm)
-            ]
-            if own:
-                cells = [
-                    f"{mean(e[n] for e in own):.3f}" if n in own[0] else "-"
-                    for n in ("novelty", "spread", "confidence", "mutual_information")
-                ]
-                rows.append([name, arm, len(own), *cells])
-    header = ["data set", "arm", "runs", "novelty", "spread", "confidence"]
-    return table([*header, "mutual information"], rows)
-
-
-def doubled(runs: Any) -> str:
-    """Slopes over log2 of the measured diversity, by set, seeds together."""
-    rows = []
-    for name in sorted({key["dataset"] for key, _ in runs}):
-        own = [r for key, r in runs if key["dataset"] == name and r.get("diversity")]
-        if len(own) < 5:
-            continue
-        x = np.log2([each["diversity"] for each in own])
-        cells = []
-        for measured in ("rmse", "accuracy", "removed", "width", "auroc both"):
-            pairs = [
-                (a, each[measured])
-                for a, each in zip(x, own, strict=True)
-                if each.get(measured) is not None
-            ]
-            cells.append(_slope(pairs))
-        rows.append([name, len(own), *cells])
-    header = ["data set", "runs", "RMSE", "accuracy", "share of error removed"]
-    return table([*header, "relative width", "AUROC of both"], rows)
-
-
-def _slope(pairs: list[tuple[float, float]]) -> str:
-    if len(pairs) < 5 or np.ptp([a for a, _ in pairs]) == 0:
-        return "-"
-    a, b = np.array(pairs).T
-    slope, _ = np.polyfit(a, b, 1)
-    rng = np.random.default_rng(0)
-    drawn = []
-    for _ in range(500):
-        rows = rng.integers(len(a), size=len(a))
-        if np.ptp(a[rows]) > 0:
-            drawn.append(np.polyfit(a[rows], b[rows], 1)[0])
-    lower, upper = np.quantile(drawn, [0.025, 0.975])
-    return f"{slope:+.4f} [{lower:+.4f}, {upper:+.4f}]"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [*TARGETS]
@@ -427,14 +268,14 @@ def main() -> None:
                 for is_shifted in (False, True)[: 1 + (name in SHIFTS)]:
                     for arm in arguments.arms:
                         run(runs, name, arm, seed, is_shifted)
-    arguments.page.write_text(report(runs))
+    arguments.page.write_text(make_page([*runs], MAX_TRAIN, NETWORK))
     print(f"wrote {arguments.page}")
 
 
 def run(runs: Runs, name: str, arm: str, seed: int, is_shifted: bool) -> None:
     key = {"dataset": name, "arm": arm, "seed": seed, "shifted": is_shifted}
     result = runs.get(key, lambda: measure(name, arm, seed, is_shifted))
-    print(name, arm, seed, is_shifted, result["seconds"], flush=True)
+    print(name, arm, seed, is_shifted, result["cpu_seconds"], flush=True)
 
 
 if __name__ == "__main__":
