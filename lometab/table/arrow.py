@@ -342,6 +342,8 @@ def _checked(
     batches: Iterable[pa.RecordBatch], columns: Sequence[int] | None
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
+        if batch.num_rows < 0:  # what `validate` takes where there is no column
+            raise DataError("a batch has a negative number of rows; write it anew")
         part = batch if columns is None else batch.select([*columns])
         part.validate(full=True)  # offsets out of a buffer would be followed
         yield part

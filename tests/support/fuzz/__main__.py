@@ -32,6 +32,12 @@ class Outcome(NamedTuple):
     coverage: int
     """Edges of our code that were reached."""
     crashes: list[bytes]
+    exit_code: int
+
+    @property
+    def is_broken(self) -> bool:
+        """By an input, or in a way that left none."""
+        return bool(self.crashes) or self.exit_code != 0
 
 
 def fuzz(name: str, seconds: float, keep: int, folder: Path) -> Outcome:
@@ -39,7 +45,7 @@ def fuzz(name: str, seconds: float, keep: int, folder: Path) -> Outcome:
     for path in (found, seeds, crashes):
         path.mkdir()
     _write(seeds, [*read_corpus(name), *make_seeds(name)])
-    printed = _run(
+    printed, exit_code = _run(
         name,
         *LIMITS,
         f"-max_total_time={seconds:.0f}",
@@ -48,7 +54,8 @@ def fuzz(name: str, seconds: float, keep: int, folder: Path) -> Outcome:
         *(str(found), str(seeds)),
     )
     broken = [path.read_bytes() for path in crashes.iterdir()]
-    if broken:
+    if broken or exit_code != 0:
+        Console().print(f"{name}: exit code {exit_code}")
         Console().print(printed[-4000:], highlight=False, markup=False)
     # What it added to the folder reached something new when it was found.
     reached = sorted((path.read_bytes() for path in found.iterdir()), key=len)
@@ -58,10 +65,11 @@ def fuzz(name: str, seconds: float, keep: int, folder: Path) -> Outcome:
         _find(r"number_of_executed_units:\s*(\d+)", printed),
         _find(r"cov: (\d+)", printed),
         broken,
+        exit_code,
     )
 
 
-def _run(name: str, *options: str) -> str:
+def _run(name: str, *options: str) -> tuple[str, int]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.fuzz.one", name, *options],
         stdout=subprocess.PIPE,
@@ -69,7 +77,7 @@ def _run(name: str, *options: str) -> str:
         text=True,
         errors="replace",
     )
-    return done.stdout
+    return done.stdout, done.returncode
 
 
 def _write(folder: Path, inputs: Iterable[bytes]) -> None:
@@ -91,16 +99,16 @@ def main() -> int:
     options = parser.parse_args()
     names = options.targets or [*TARGETS]
     table = Table("reader", "inputs", "edges", "broke it", title="Fuzzing")
-    n_crashes = 0
+    n_broken = 0
     for name in names:
         with tempfile.TemporaryDirectory(prefix="lometab-fuzz-") as folder:
             share = options.seconds / len(names)
             outcome = fuzz(name, share, options.keep, Path(folder))
-        n_crashes += len(outcome.crashes)
-        n_broken = len(outcome.crashes)
-        table.add_row(name, f"{outcome.n_runs}", f"{outcome.coverage}", f"{n_broken}")
+        n_broken += outcome.is_broken
+        ended = f"{len(outcome.crashes)} inputs" if outcome.is_broken else "nothing"
+        table.add_row(name, f"{outcome.n_runs}", f"{outcome.coverage}", ended)
     Console().print(table)
-    return 1 if n_crashes else 0
+    return 1 if n_broken else 0
 
 
 if __name__ == "__main__":
