@@ -77,6 +77,10 @@ SHIFTS: dict[str, tuple[str, Callable[[Array], Array]]] = {
 """Rows that are kept from training by the value of a column, and asked as shifted."""
 
 
+SEEDS = (0, 1, 2, 3, 4)
+N_RUNS = (len(ARMS) + 1) * (len(TARGETS) + len(SHIFTS)) * len(SEEDS)
+
+
 @cache
 def load_parts(name: str, is_shifted: bool) -> tuple[Any, Any, Parts, Array]:
     """Rows of the given split; shifted ones are left out of it and a part of theirs."""
@@ -139,7 +143,11 @@ def train_catboost(
     is_regression = schema.classes is None
     kind = CatBoostRegressor if is_regression else CatBoostClassifier
     model = kind(
-        random_seed=seed, posterior_sampling=True, thread_count=1, verbose=False
+        random_seed=seed,
+        posterior_sampling=True,
+        thread_count=1,
+        verbose=False,
+        allow_writing_files=False,
     )
     n_num = x_num.shape[1]
 
@@ -256,7 +264,7 @@ def main() -> None:
     arms = [*ARMS, CATBOOST]
     parser.add_argument("--datasets", nargs="+", choices=names, default=names)
     parser.add_argument("--arms", nargs="+", choices=arms, default=arms)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--report", action="store_true", help="write the page only")
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args()
@@ -268,7 +276,7 @@ def main() -> None:
                 for is_shifted in (False, True)[: 1 + (name in SHIFTS)]:
                     for arm in arguments.arms:
                         run(runs, name, arm, seed, is_shifted)
-    arguments.page.write_text(make_page([*runs], MAX_TRAIN, NETWORK))
+    arguments.page.write_text(make_page([*runs], N_RUNS, MAX_TRAIN, NETWORK))
     print(f"wrote {arguments.page}")
 
 

@@ -5,6 +5,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from record import table
 
 Run = tuple[dict[str, Any], dict[str, Any]]
@@ -99,7 +100,13 @@ def average(runs: Sequence[Run], find: Take, digits: int = 3) -> str:
 # The page
 
 
-def make_page(runs: Sequence[Run], max_train: int, network: dict[str, Any]) -> str:
+def make_page(
+    runs: Sequence[Run], n_planned: int, max_train: int, network: dict[str, Any]
+) -> str:
+    """
+    Args:
+        n_planned: how many runs the whole study has.
+    """
     plain = [run for run in runs if not run[0]["shifted"]]
     shifted = [run for run in runs if run[0]["shifted"]]
     arms = [*dict.fromkeys(key["arm"] for key, _ in runs)]
@@ -109,7 +116,7 @@ def make_page(runs: Sequence[Run], max_train: int, network: dict[str, Any]) -> s
             "# What controlled diversity is good for\n",
             "Written by `make bench-uncertainty` from its stored runs; do not edit.\n",
             answer_in_short(ours, shifted),
-            describe(runs, arms, max_train, network),
+            describe(runs, n_planned, max_train, network),
             "## (a) Do members find errors that confidence does not?\n",
             ABOUT_ERRORS,
             errors_by_arm(plain, arms),
@@ -158,13 +165,16 @@ def is_ours(arm: str) -> bool:
 
 
 def describe(
-    runs: Sequence[Run], arms: Sequence[str], max_train: int, network: dict[str, Any]
+    runs: Sequence[Run], n_planned: int, max_train: int, network: dict[str, Any]
 ) -> str:
+    arms = {key["arm"] for key, _ in runs}
     sets = {key["dataset"] for key, _ in runs}
     seeds = {key["seed"] for key, _ in runs}
     hours = sum(result["cpu_seconds"] for _, result in runs) / 3600
+    n_left = n_planned - len(runs)
+    left = f" ({n_left} more are planned)" if n_left > 0 else ""
     return (
-        f"{len(runs)} runs: {len(sets)} data sets and "
+        f"{len(runs)} runs{left}: {len(sets)} data sets and "
         f"{len({key['dataset'] for key, _ in runs if key['shifted']})} shifted splits, "
         f"{len(arms)} arms, {len(seeds)} seeds; {hours:.1f} hours of one core. At most "
         f"{max_train} training rows; K = {network['k']}, {network['n_blocks']} layers "
@@ -185,20 +195,31 @@ def answer_in_short(ours: Sequence[Run], shifted: Sequence[Run]) -> str:
             _say_shifts,
         ),
     ]
+    for title, say in ((RMSE, _say_error), (ACCURACY, _say_accuracy)):
+        slopes = {
+            name: [slope]
+            for name in sorted({key["dataset"] for key, _ in ours})
+            if (slope := _slope_of(_results(ours, name), title)) is not None
+        }
+        parts.append(_answer(slopes, say, "slopes"))
     said = " ".join(part for part in parts if part)
     return f"**In short.** {said or 'Nothing was run yet.'}\n"
 
 
+def _results(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
+    return [result for key, result in runs if key["dataset"] == name]
+
+
 def _answer(
-    found: dict[str, list[float]], say: Callable[[Interval, int], str]
+    found: dict[str, list[float]], say: Callable[[Interval], str], what: str = "runs"
 ) -> str | None:
     if not found:
         return None
-    n_runs = sum(len(each) for each in found.values())
-    return f"{say(over_sets(found), n_runs)}, n = {len(found)} sets, {n_runs} runs)."
+    n_values = sum(len(each) for each in found.values())
+    return f"{say(over_sets(found))}; n = {len(found)} sets, {n_values} {what})."
 
 
-def _say_errors(interval: Interval, _: int) -> str:
+def _say_errors(interval: Interval) -> str:
     middle, lower, _ = interval
     is_more = lower > 0 and middle > MATTERS
     verdict = "Yes" if is_more else "No, confidence is enough"
@@ -208,7 +229,7 @@ def _say_errors(interval: Interval, _: int) -> str:
     )
 
 
-def _say_widths(interval: Interval, _: int) -> str:
+def _say_widths(interval: Interval) -> str:
     _, lower, upper = interval
     verdict = "Yes" if lower > 0 else "No, wider" if upper < 0 else "Not reliably"
     return (
@@ -217,7 +238,7 @@ def _say_widths(interval: Interval, _: int) -> str:
     )
 
 
-def _say_shifts(interval: Interval, _: int) -> str:
+def _say_shifts(interval: Interval) -> str:
     _, lower, upper = interval
     verdict = (
         "novelty more than doubt"
@@ -229,6 +250,20 @@ def _say_shifts(interval: Interval, _: int) -> str:
     return (
         f"What finds rows of another kind? {verdict.capitalize()} (AUROC of novelty "
         f"against the better measure of doubt: {show(interval)}"
+    )
+
+
+def _say_error(interval: Interval) -> str:
+    return (
+        "What does twice the diversity change? For numbers the RMSE, in percent, by "
+        f"{show(interval, 2)} (a line for each set"
+    )
+
+
+def _say_accuracy(interval: Interval) -> str:
+    return (
+        f"For classes the accuracy, in points, by {show(interval, 2)} (a line for each "
+        "set"
     )
 
 
@@ -325,10 +360,15 @@ def shifts(runs: Sequence[Run], arms: Sequence[str]) -> str:
     return table(["data set", "arm", "n", *names[:3], "mutual information"], rows)
 
 
+RMSE, ACCURACY, REMOVED = (
+    "RMSE, percent of its mean",
+    "accuracy, points",
+    "share of error removed, points",
+)
 MEASURED: dict[str, tuple[Take, int]] = {
-    "RMSE, percent of its mean": (take("rmse"), 2),
-    "accuracy, points": (take("accuracy"), 2),
-    "share of error removed, points": (take("removed"), 2),
+    RMSE: (take("rmse"), 2),
+    ACCURACY: (take("accuracy"), 2),
+    REMOVED: (take("removed"), 2),
     "narrower by, points": (narrower, 2),
     "AUROC, mutual information for errors": (take("auroc mutual_information"), 3),
     "AUROC, both for errors": (take("auroc both"), 3),
@@ -339,7 +379,6 @@ MEASURED: dict[str, tuple[Take, int]] = {
         3,
     ),
 }
-IN_POINTS = ("accuracy, points", "share of error removed, points")
 
 
 def doubled(runs: Sequence[Run]) -> str:
@@ -358,26 +397,46 @@ def doubled(runs: Sequence[Run]) -> str:
 
 
 def _slope(results: Sequence[dict[str, Any]], title: str) -> str:
-    find, digits = MEASURED[title]
-    pairs = [(r["diversity"], find(r)) for r in results if find(r) is not None]
-    if len(pairs) < 5:
+    points = _points(results, title)
+    if points is None:
         return "-"
-    diversity, measured = np.array(pairs, dtype=float).T
-    if title.startswith("RMSE"):
-        measured = 100 * measured / measured.mean()
-    elif title in IN_POINTS:
-        measured = 100 * measured
-    x = np.log2(diversity)
+    x, y = points
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(N_DRAWS):
         rows = rng.integers(len(x), size=len(x))
         if np.ptp(x[rows]) > 0:
-            drawn.append(_fit(x[rows], measured[rows]))
+            drawn.append(_fit(x[rows], y[rows]))
     lower, upper = np.quantile(drawn, [0.025, 0.975])
-    return show((_fit(x, measured), float(lower), float(upper)), digits)
+    _, digits = MEASURED[title]
+    return show((_fit(x, y), float(lower), float(upper)), digits)
 
 
-def _fit(x: Any, y: Any) -> float:
+def _slope_of(results: Sequence[dict[str, Any]], title: str) -> float | None:
+    points = _points(results, title)
+    return None if points is None else _fit(*points)
+
+
+def _points(
+    results: Sequence[dict[str, Any]], title: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """log2 of the diversity, and what was measured; None for too few runs."""
+    find, _ = MEASURED[title]
+    pairs = [
+        (result["diversity"], value)
+        for result in results
+        if result.get("diversity") and (value := find(result)) is not None
+    ]
+    if len(pairs) < 5:
+        return None
+    diversity, measured = np.array(pairs).T
+    if title == RMSE:
+        measured = 100 * measured / measured.mean()
+    elif title in (ACCURACY, REMOVED):
+        measured = 100 * measured
+    return np.log2(diversity), measured
+
+
+def _fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     centred = x - x.mean()
     return float((centred * y).sum() / (centred * centred).sum())
