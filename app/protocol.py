@@ -32,7 +32,7 @@ class Protocol(HttpToolsProtocol):
         self._n_unsent = 0
         self._timer = self.loop.call_later(self._pause(), self._check)
         if len(self.connections) > self._limits.max_connections:
-            self._refuse(Overloaded("there are too many connections; try again later"))
+            self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._timer.cancel()
@@ -45,6 +45,15 @@ class Protocol(HttpToolsProtocol):
         super().shutdown()
         if is_endless and not self.transport.is_closing():
             self.transport.close()
+
+    def _make_room(self) -> None:
+        """End a connection on which nothing is asked; if there is none, refuse."""
+        for other in self.connections:
+            is_idle = other.timeout_keep_alive_task is not None
+            if is_idle and not other.transport.is_closing():
+                other.transport.close()
+                return
+        self._refuse(Overloaded("there are too many connections; try again later"))
 
     # What comes
 

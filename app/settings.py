@@ -91,6 +91,9 @@ class Settings(BaseSettings):
     """Largest address and headers of a request, together."""
     header_seconds: float = Field(default=10.0, gt=0)
     """How long a client may take to send its headers."""
+    keep_alive_seconds: int = Field(default=75, gt=0)
+    """How long a connection is kept on which nothing is asked. Longer than clients and
+    proxies keep theirs, so that none of them asks on one that is just being closed."""
     body_seconds: float = Field(default=30.0, gt=0)
     """How long a client may send nothing of a body that is waited for."""
     min_body_rate: int = Field(default=512, ge=0)

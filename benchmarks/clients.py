@@ -74,7 +74,6 @@ class Site:
             base_url=self.addresses[number % 2],
             headers={"Authorization": f"Bearer {self.key}"},
             timeout=120,
-            limits=httpx.Limits(keepalive_expiry=2),
         )
 
 

@@ -265,6 +265,7 @@ def list_options(settings: "Settings") -> dict[str, Any]:
         "log_level": "warning",
         "access_log": False,  # we log requests ourselves
         "http": "app.protocol:Protocol",
+        "timeout_keep_alive": settings.keep_alive_seconds,
         "timeout_graceful_shutdown": settings.shutdown_seconds,
         "log_config": None,  # as configured: no message can forge a line
         "root_path": settings.root_path,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from app.cli.service import list_options
 from app.protocol import Protocol
 from app.settings import Settings
 from tests.support.servers import wait_until
@@ -239,3 +240,27 @@ def test_too_many_connections(start: Callable[..., Server]) -> None:
     )
     with server.connect(HEAD + b"\r\n") as client:
         assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_idle_connections_make_room(start: Callable[..., Server]) -> None:
+    server = start(max_connections=5)
+    busy = [server.connect(HEAD) for _ in range(3)]
+    kept = [server.connect(HEAD + b"\r\n") for _ in range(2)]
+    for client in kept:
+        assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+    for _ in kept:
+        with server.connect(HEAD + b"\r\n") as client:
+            assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+    for client in busy:
+        client.sendall(b"\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+        client.close()
+    for client in kept:
+        read_all(client)  # the server has ended it
+
+
+def test_a_connection_is_kept_while_nothing_is_asked() -> None:
+    """Longer than httpx, aiohttp and the usual proxies do."""
+    assert list_options(Settings())["timeout_keep_alive"] > 60
+    chosen = Settings(keep_alive_seconds=3)
+    assert list_options(chosen)["timeout_keep_alive"] == 3

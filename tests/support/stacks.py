@@ -169,11 +169,7 @@ class Service:
         headers = (
             {"Authorization": f"Bearer {self.stack.key}"} if self.stack.key else {}
         )
-        # Less than the five seconds after which the server closes an idle connection.
-        limits = httpx.Limits(keepalive_expiry=2)
-        return httpx.Client(
-            base_url=self.address, timeout=60, headers=headers, limits=limits
-        )
+        return httpx.Client(base_url=self.address, timeout=60, headers=headers)
 
     def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
