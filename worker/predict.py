@@ -167,11 +167,14 @@ class Chunk:
     def _encode_all(self) -> Iterator[tuple[Encoded, Any]]:
         table = ParquetTable(self.folder / ROWS)
         start, id_column = self.about["first_row"], self.about["id_column"]
-        for columns in table.chunks(self._find_batch_rows()):
-            n_rows = len(next(iter(columns.values())))
+        wanted = {*self.predictor.columns, id_column}
+        names = [name for name in table if name in wanted]
+        n_rows, size = self.about["n_rows"], self._find_batch_rows()
+        for batch in table.rows(start, n_rows, names, size):
+            columns = dict(zip(names, batch.columns, strict=True))
             ids = None if id_column is None else columns[id_column]
-            yield self._encode(columns, start, n_rows), ids
-            start += n_rows
+            yield self._encode(columns, start, batch.num_rows), ids
+            start += batch.num_rows
 
     def _find_batch_rows(self) -> int:
         n_answers = self.predictor.k * len(self.predictor.classes or (0,))

@@ -49,11 +49,13 @@ class DatabaseStore:
         for index in range(first, last):
             with db.reading() as session:
                 row = session.execute(
-                    sa.select(BlobChunk.content, BlobChunk.sha256).where(
+                    sa.select(BlobChunk.content, BlobChunk.sha256)
+                    .where(
                         BlobChunk.workspace_id == blob.workspace_id,
                         BlobChunk.generation == blob.generation,
                         BlobChunk.index == index,
                     )
+                    .execution_options(**{db.BYTES_AS_THEY_ARE: True})
                 ).first()
             if row is None:
                 raise Missing(f"lacks its chunk {index}")

@@ -6,6 +6,7 @@ Columns are called c0, c1, ... in the file, and by their own names in its metada
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -22,6 +23,8 @@ Table = Mapping[str, Column]
 _METADATA = b"lometab"
 """The key of the columns' names in the metadata of the Parquet file."""
 GROUP_BYTES = 2**22
+_TAIL_BYTES = 8
+"""The length of the footer, and the format's name."""
 
 
 class ParquetTable(Mapping[str, pa.ChunkedArray]):
@@ -29,6 +32,7 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
     nobody but the caller keeps it."""
 
     def __init__(self, file: Path | IO[bytes] | io.RawIOBase) -> None:
+        self._source = file
         self._file = pq.ParquetFile(file, pre_buffer=False)
         metadata = self._file.schema_arrow.metadata or {}
         self._names: list[str] = json.loads(metadata[_METADATA])["names"]
@@ -76,6 +80,18 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
         self, start: int, n_rows: int, names: Collection[str], size: int = 2**16
     ) -> Iterator[pa.RecordBatch]:
         """Some rows of some columns, in batches whose columns are called c0, c1, ..."""
+        groups, skipped = self._find_groups(start, n_rows)
+        columns = [f"c{i}" for i, name in enumerate(self._names) if name in names]
+        keys = [f"c{i}" for i in range(len(columns))]
+        for batch in self._file.iter_batches(size, row_groups=groups, columns=columns):
+            part = batch.slice(skipped, n_rows)
+            skipped = max(0, skipped - batch.num_rows)
+            n_rows -= part.num_rows
+            if part.num_rows:
+                yield pa.record_batch(part.columns, names=keys)
+
+    def _find_groups(self, start: int, n_rows: int) -> tuple[list[int], int]:
+        """The row groups that hold some rows, and how many of theirs come before."""
         groups: list[int] = []
         first = 0
         skipped = start
@@ -86,22 +102,44 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
                     skipped = start - first
                 groups.append(group)
             first = last
-        columns = [f"c{i}" for i, name in enumerate(self._names) if name in names]
-        keys = [f"c{i}" for i in range(len(columns))]
-        for batch in self._file.iter_batches(size, row_groups=groups, columns=columns):
-            part = batch.slice(skipped, n_rows)
-            skipped = max(0, skipped - batch.num_rows)
-            n_rows -= part.num_rows
-            if part.num_rows:
-                yield pa.record_batch(part.columns, names=keys)
+        return groups, skipped
 
     def copy_rows(
         self, start: int, n_rows: int, names: Collection[str], target: Path
     ) -> None:
-        """The same as a table of its own, for a short time."""
-        kept = [name for name in self._names if name in names]
-        batches = self.rows(start, n_rows, kept)
-        write_table(target, kept, batches, compression="none")
+        """The same bytes at the same places of another file, with holes for all other
+        rows and columns: it tells of the whole table, but only these can be read.
+
+        Nothing is unpacked, and the holes take no room.
+        """
+        groups, _ = self._find_groups(start, n_rows)
+        wanted = [i for i, name in enumerate(self._names) if name in names]
+        with _opened(self._source) as source, target.open("wb") as copy:
+            end = source.seek(0, io.SEEK_END)
+            tail = _read_at(source, end - _TAIL_BYTES, _TAIL_BYTES)
+            n_footer = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
+            stretches = [(end - n_footer, n_footer)]
+            for group in groups:
+                stretches += self._find_pages(group, wanted)
+            for place, n_bytes in stretches:
+                copy.seek(place)
+                copy.write(_read_at(source, place, n_bytes))
+
+    def _find_pages(self, group: int, columns: Sequence[int]) -> list[tuple[int, int]]:
+        """Where the pages of columns are in the file; neighbours are one stretch."""
+        described = self._file.metadata.row_group(group)
+        stretches: list[tuple[int, int]] = []
+        for i in columns:
+            column = described.column(i)
+            first = column.data_page_offset
+            if column.has_dictionary_page:
+                first = min(first, column.dictionary_page_offset)
+            n_bytes = column.total_compressed_size
+            if stretches and sum(stretches[-1]) == first:
+                n_bytes += stretches[-1][1]
+                first = stretches.pop()[0]
+            stretches.append((first, n_bytes))
+        return stretches
 
     def __contains__(self, name: object) -> bool:
         return name in self._numbers
@@ -111,6 +149,19 @@ class ParquetTable(Mapping[str, pa.ChunkedArray]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _opened(
+    source: Path | IO[bytes] | io.RawIOBase,
+) -> AbstractContextManager[IO[bytes] | io.RawIOBase]:
+    return source.open("rb") if isinstance(source, Path) else nullcontext(source)
+
+
+def _read_at(source: IO[bytes] | io.RawIOBase, place: int, n_bytes: int) -> bytes:
+    source.seek(place)
+    content = source.read(n_bytes)
+    assert content is not None and len(content) == n_bytes
+    return content
 
 
 class SomeRows(Mapping[str, pa.ChunkedArray]):
