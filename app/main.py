@@ -93,7 +93,7 @@ def _read_gauges() -> list[Gauge]:
 metrics.shared_gauges(_read_gauges)
 metrics.gauge(
     "lometab_model_cache_bytes",
-    "Weights of the models that are loaded.",
+    "Memory of the models that are loaded, about.",
     lambda: get_predictors().n_bytes,
 )
 metrics.gauge(

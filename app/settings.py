@@ -154,7 +154,7 @@ class Settings(BaseSettings):
     table_threads: int = Field(default=2, gt=0)
     """Threads of a process that answer large tables, chunk by chunk."""
     model_cache_bytes: int = Field(default=2**30, gt=0)
-    """Weights of models that a process keeps loaded for predict."""
+    """Memory for models that a process keeps loaded for predict."""
     invocations_model: str = Field(default="", pattern=r"^[A-Za-z0-9._@-]*$")
     """The model that answers `POST /invocations`, as `churn@champion`; others do at
     `/models/{id}/invocations`."""

@@ -477,7 +477,7 @@ def measure_tables(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
 def measure_models(stage: Stage, files: dict[str, bytes]) -> dict[str, Any]:
     """200 models in turn, of which 10 fit into the cache, twice."""
     variants = make_variants(N_MODELS)
-    size = Predictor(variants[0]).folded_bytes
+    size = Predictor(variants[0]).loaded_bytes
     row = one_row("small")
     expected = [Predictor(content).predict([row]).mean[0] for content in variants]
     with stage.serve() as server:

@@ -40,6 +40,10 @@ _PLAIN = frozenset((int, float, type(None)))
 _NO_TEXTS = np.empty((1, 0), dtype=object)
 MAX_ROWS = 1024
 """Rows in one run: more take memory and are no faster."""
+_SESSION_BYTES = 2**19
+_FILE_COPIES = 3
+"""What a session takes by itself, and how often the file is held: its metadata as
+objects, its weights as they are multiplied by (`tests/lometab/test_loaded.py`)."""
 
 
 class Predictor:
@@ -54,6 +58,7 @@ class Predictor:
         conformal: how intervals or sets are made; None if the file does not tell.
         providers: where ONNX Runtime really computes.
         folded_bytes: what the weights take in memory.
+        loaded_bytes: about what it takes in all, its session and the file included.
     """
 
     def __init__(
@@ -80,6 +85,9 @@ class Predictor:
         self.categorical: list[str] = self.metadata["categorical"]
         self.datetime: list[str] = self.metadata["datetime"]
         self.folded_bytes: int = self.metadata["folded_bytes"]
+        self.loaded_bytes = (
+            self.folded_bytes + _FILE_COPIES * len(content) + _SESSION_BYTES
+        )
         self.columns = [*self.numeric, *self.categorical]
         self._columns = frozenset(self.columns)
         self._used = self._columns | {self.target, *self.metadata["ignored"]}

@@ -30,7 +30,7 @@ class Predictors:
         self._loaded: OrderedDict[str, Predictor] = OrderedDict()
         self._loading: dict[str, _Load] = {}
         self.n_bytes = 0
-        """What the loaded ones take, to the byte."""
+        """The sum of what each of the loaded ones takes."""
 
     def __len__(self) -> int:
         return len(self._loaded)
@@ -84,19 +84,19 @@ class Predictors:
 
     def _keep(self, id_: str, predictor: Predictor) -> None:
         limit = self._settings.model_cache_bytes
-        if predictor.folded_bytes > limit:
+        if predictor.loaded_bytes > limit:
             log.warning(
-                "the model %s has %s bytes and is loaded for each run: raise "
+                "the model %s takes %s bytes and is loaded for each run: raise "
                 "LOMETAB_MODEL_CACHE_BYTES",
                 id_,
-                predictor.folded_bytes,
+                predictor.loaded_bytes,
             )
             return
         self._loaded[id_] = predictor
-        self.n_bytes += predictor.folded_bytes
+        self.n_bytes += predictor.loaded_bytes
         while self.n_bytes > limit:
             _, oldest = self._loaded.popitem(last=False)
-            self.n_bytes -= oldest.folded_bytes
+            self.n_bytes -= oldest.loaded_bytes
 
 
 class _Load:

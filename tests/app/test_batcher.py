@@ -166,7 +166,7 @@ def store(content: bytes, n_models: int) -> list[ServedModel]:
 
 
 def test_least_recently_used_goes(engine: sa.Engine, content: bytes) -> None:
-    size = Predictor(content).folded_bytes
+    size = Predictor(content).loaded_bytes
     predictors = Predictors(Settings(model_cache_bytes=3 * size))
     models = store(content, 4)
     kept = {model.id: predictors.get(model) for model in models[:3]}
@@ -189,7 +189,7 @@ def test_a_model_beyond_the_limit_is_served_and_not_kept(
 
 def test_bytes_are_counted_exactly(engine: sa.Engine, content: bytes) -> None:
     """However many ask at once for however many models."""
-    size = Predictor(content).folded_bytes
+    size = Predictor(content).loaded_bytes
     predictors = Predictors(Settings(model_cache_bytes=2 * size + size // 2))
     models = store(content, 5)
     with ThreadPoolExecutor(8) as pool:
