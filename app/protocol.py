@@ -49,11 +49,14 @@ class Protocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         """End a connection on which nothing is asked; if there is none, refuse."""
         for other in self.connections:
-            is_idle = other.timeout_keep_alive_task is not None
-            if is_idle and not other.transport.is_closing():
+            if isinstance(other, Protocol) and other._is_idle():
                 other.transport.close()
                 return
         self._refuse(Overloaded("there are too many connections; try again later"))
+
+    def _is_idle(self) -> bool:
+        is_waiting = self.timeout_keep_alive_task is not None
+        return is_waiting and not self.transport.is_closing()
 
     # What comes
 

@@ -45,7 +45,7 @@ MAX_GROWTH = 1.1
 
 
 CACHE_BYTES = 16 * 2**20
-"""For about 25 of the models that are trained meanwhile: the cache is soon full, as that
+"""For about 25 of the models that are trained meanwhile: it is soon full, as that
 of a service is which runs for days."""
 
 
