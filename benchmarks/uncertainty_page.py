@@ -1,6 +1,7 @@
 """The page about what diversity is good for, out of the stored runs of the study."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -186,24 +187,31 @@ def describe(
 
 
 def answer_in_short(ours: Sequence[Run], shifted: Sequence[Run]) -> str:
-    """One plain answer, by where the intervals lie."""
+    """A plain answer to each question, by where the intervals lie."""
+    ours_shifted = [run for run in shifted if is_ours(run[0]["arm"])]
     parts = [
         _answer(by_set(ours, gain("auroc both", "auroc confidence")), _say_errors),
         _answer(by_set(ours, narrower), _say_widths),
-        _answer(
-            by_set([run for run in shifted if is_ours(run[0]["arm"])], novelty_gain),
-            _say_shifts,
+        _answer(by_set(ours_shifted, novelty_gain), _say_shifts),
+        *(
+            _answer(_slopes(runs, title), partial(_say_change, title), "slopes")
+            for runs, title in (
+                (ours, RMSE),
+                (ours, ACCURACY),
+                (ours_shifted, SHIFTED),
+            )
         ),
     ]
-    for title, say in ((RMSE, _say_error), (ACCURACY, _say_accuracy)):
-        slopes = {
-            name: [slope]
-            for name in sorted({key["dataset"] for key, _ in ours})
-            if (slope := _slope_of(_results(ours, name), title)) is not None
-        }
-        parts.append(_answer(slopes, say, "slopes"))
-    said = " ".join(part for part in parts if part)
-    return f"**In short.** {said or 'Nothing was run yet.'}\n"
+    said = "\n".join(f"- {part}" for part in parts if part)
+    return f"**In short.**\n\n{said or 'Nothing was run yet.'}\n"
+
+
+def _slopes(runs: Sequence[Run], title: str) -> dict[str, list[float]]:
+    return {
+        name: [slope]
+        for name in sorted({key["dataset"] for key, _ in runs})
+        if (slope := _slope_of(_results(runs, name), title)) is not None
+    }
 
 
 def _results(runs: Sequence[Run], name: str) -> list[dict[str, Any]]:
@@ -225,7 +233,8 @@ def _say_errors(interval: Interval) -> str:
     verdict = "Yes" if is_more else "No, confidence is enough"
     return (
         "For classes, do members find errors that plain confidence does not? "
-        f"{verdict} (AUROC of both together against confidence alone: {show(interval)}"
+        f"**{verdict}** (AUROC of both together against confidence alone: "
+        f"{show(interval)}"
     )
 
 
@@ -234,7 +243,7 @@ def _say_widths(interval: Interval) -> str:
     verdict = "Yes" if lower > 0 else "No, wider" if upper < 0 else "Not reliably"
     return (
         "For numbers, are intervals that follow the members' spread narrower at equal "
-        f"coverage? {verdict} ({show(interval, 1)} percent"
+        f"coverage? **{verdict}** ({show(interval, 1)} percent"
     )
 
 
@@ -248,22 +257,27 @@ def _say_shifts(interval: Interval) -> str:
         else "neither reliably more than the other"
     )
     return (
-        f"What finds rows of another kind? {verdict.capitalize()} (AUROC of novelty "
-        f"against the better measure of doubt: {show(interval)}"
+        f"What finds rows of another kind? **{verdict.capitalize()}** (AUROC of "
+        f"novelty against the better measure of doubt: {show(interval)}"
     )
 
 
-def _say_error(interval: Interval) -> str:
-    return (
-        "What does twice the diversity change? For numbers the RMSE, in percent, by "
-        f"{show(interval, 2)} (a line for each set"
+def _say_change(title: str, interval: Interval) -> str:
+    _, lower, upper = interval
+    question, is_better = CHANGES[title]
+    better, worse = (lower > 0, upper < 0)
+    if not is_better:
+        better, worse = worse, better
+    verdict = (
+        "It gets better"
+        if better
+        else "It gets worse"
+        if worse
+        else "Nothing for certain"
     )
-
-
-def _say_accuracy(interval: Interval) -> str:
+    _, digits = MEASURED[title]
     return (
-        f"For classes the accuracy, in points, by {show(interval, 2)} (a line for each "
-        "set"
+        f"{question} **{verdict}** ({title}: {show(interval, digits)} for each doubling"
     )
 
 
@@ -360,11 +374,18 @@ def shifts(runs: Sequence[Run], arms: Sequence[str]) -> str:
     return table(["data set", "arm", "n", *names[:3], "mutual information"], rows)
 
 
-RMSE, ACCURACY, REMOVED = (
+RMSE, ACCURACY, REMOVED, SHIFTED = (
     "RMSE, percent of its mean",
     "accuracy, points",
     "share of error removed, points",
+    "AUROC, shifted rows by spread or mutual information",
 )
+CHANGES = {
+    RMSE: ("What does twice the diversity change for numbers?", False),
+    ACCURACY: ("And for classes?", True),
+    SHIFTED: ("And in finding rows of another kind?", True),
+}
+"""Questions, and whether more is better."""
 MEASURED: dict[str, tuple[Take, int]] = {
     RMSE: (take("rmse"), 2),
     ACCURACY: (take("accuracy"), 2),
@@ -372,7 +393,7 @@ MEASURED: dict[str, tuple[Take, int]] = {
     "narrower by, points": (narrower, 2),
     "AUROC, mutual information for errors": (take("auroc mutual_information"), 3),
     "AUROC, both for errors": (take("auroc both"), 3),
-    "AUROC, shifted rows by spread or mutual information": (
+    SHIFTED: (
         lambda result: (
             shift_of("spread")(result) or shift_of("mutual_information")(result)
         ),
