@@ -81,10 +81,15 @@ COLUMNS: dict[str, dict[str, ColumnKind]] = {
 # Data
 
 
+def read_set(name: str, data: Path) -> Table:
+    """All rows, and in the column `part` which part each belongs to."""
+    contents = read_csv(_content(data, name))
+    return {**contents, "part": read_csv(_content(data / "splits", name))["part"]}
+
+
 @cache
 def load(name: str, data: Path) -> tuple[Table, Schema]:
-    contents = read_csv(_content(data, name))
-    contents = {**contents, "part": read_csv(_content(data / "splits", name))["part"]}
+    contents = read_set(name, data)
     schema = infer_schema(
         contents,
         target=TARGETS[name],
