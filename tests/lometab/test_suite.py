@@ -129,3 +129,9 @@ def test_the_table_says_what_it_shows(suite: Any, monkeypatch: Any) -> None:
     assert "at most 1.5 times its time (here x 1.40): shown" in text
     assert "on 6 sets (here 2): **not shown**" in text
     assert "1.1005 ± 0.0007 (n 2)" in text
+    for dataset, rmse in (("wine_quality", 1.0), ("california", 1.0004)):
+        key = {"stage": "full", "dataset": dataset, "contender": "budget", "seed": 0}
+        tests.append((key, {"all": {"rmse": rmse}}))
+    text = suite_table.section(tests, runs)  # CatBoost's mean over seeds is 1.0005
+    assert "not worse than CatBoost on 7 sets (here 2): **not shown**" in text
+    assert "ranks before CatBoost (here 1.33 of two): shown" in text
