@@ -1,5 +1,6 @@
 """What a worker does besides its jobs: heartbeat, lost jobs, parents, notifications."""
 
+import gc
 import logging
 import random
 import time
@@ -9,6 +10,7 @@ from app.observe import metrics
 from app.settings import Settings, get_settings
 from app.storage import db
 from worker import janitor
+from worker.hearing import hearing, reconnect
 from worker.identity import WORKER_ID, busy, stopping
 from worker.record import DATABASE_AWAY, heartbeat_worker
 
@@ -31,8 +33,9 @@ def run(settings: Settings, worker_id: str = WORKER_ID) -> None:
         see_to_lost(settings)
     with db.reading() as session:
         has_queued = jobs.has_queued(session, settings.worker_queue)
-    if has_queued and not busy.is_set():
-        jobs.notify(None, settings.worker_queue)
+    if has_queued and not busy.is_set() and jobs.notify(None, settings.worker_queue):
+        if hearing.note_sent():
+            reconnect()
 
 
 def count_workers(settings: Settings) -> int:
@@ -73,5 +76,6 @@ def run_for_ever() -> None:
             log.warning("the reaper tries again: %s", error)
         except Exception:
             log.exception("the reaper tries again")
+        gc.collect()  # connections that broke wait in cycles, and hold their sockets
         if stopping.wait(settings.reaper_seconds):
             return

@@ -29,6 +29,7 @@ from app.storage.tables import Job
 from worker import courier, reaper, record
 from worker.child import Children, ProcessChild
 from worker.health import Health
+from worker.hearing import hearing, listen_for_reconnect
 from worker.identity import WORKER_ID, busy, stopping
 from worker.supervise import Attempt
 
@@ -45,9 +46,10 @@ WAIT_SECONDS = 1.0
 @celery.task(name="train")  # type: ignore[untyped-decorator]
 def train(job_id: str | None = None) -> None:
     """A notification: run the named job if it waits, then whatever else waits."""
+    busy.set()
+    hearing.note_heard()
     settings = get_settings()
     children = Children(lambda: ProcessChild(settings))
-    busy.set()
     try:
         while health.wait_until_fit(stopping) and run_training(job_id, children):
             job_id = None
@@ -108,6 +110,7 @@ def start(**_: object) -> None:
     configure_logging()
     if get_settings().exit_with_parent:
         end_with_parent()
+    listen_for_reconnect()
     reporting.start()
     traces.begin("lometab-worker")
     for each in (reaper, courier):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import IO
 
@@ -10,7 +11,9 @@ import redis
 from celery import Celery
 
 from tests.support.servers import wait_until
-from tests.support.stacks import Stack, Stacks
+from tests.support.services import TINY, post_job, wait_for_end
+from tests.support.stacks import Service, Stack, Stacks
+from tests.support.tables import make_csv
 
 pytestmark = pytest.mark.processes
 
@@ -60,3 +63,25 @@ def test_a_worker_outlives_a_failover(
             client.replicaof("NO", "ONE")
         notify("train", [None], queue="cpu")
         wait_until(has_taken_all, seconds=60, what="it takes messages again")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", ["production"], indirect=True)
+def test_a_worker_hears_again_after_redis_was_restarted(
+    service: Service, stacks: Stacks
+) -> None:
+    """After the second time Celery waits at a socket that is gone, and says nothing."""
+
+    def train() -> str:
+        ignored = {"label": "ignore"}
+        job = post_job(
+            service.client, make_csv(), columns=ignored, hyperparameters=TINY
+        )
+        return str(wait_for_end(service, job["id"])["status"])
+
+    for _ in range(2):
+        assert train() == "succeeded"
+        stacks.redis.stop()
+        time.sleep(1)
+        stacks.redis.start()
+    assert train() == "succeeded"

@@ -16,6 +16,7 @@ from app.storage import blobs, db
 from app.storage.tables import Blob, Job, Worker, utc_now
 from tests.support.fake_child import add_job, claim, read, types
 from worker import reaper
+from worker.hearing import MAX_UNHEARD, Hearing
 from worker.identity import WORKER_ID, stopping
 
 pytestmark = pytest.mark.usefixtures("sqlite")
@@ -176,6 +177,29 @@ def test_a_worker_that_has_a_job_does_not_notify(
     busy.clear()
     reaper.run(Settings())
     assert broker.sent == [(None, "cpu")]
+
+
+def test_a_worker_that_hears_nothing_connects_anew(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_job()
+    hearing = Hearing()
+    n_reconnects = []
+    monkeypatch.setattr(reaper, "hearing", hearing)
+    monkeypatch.setattr(reaper, "reconnect", lambda: n_reconnects.append(1))
+    for _ in range(MAX_UNHEARD):
+        reaper.run(Settings())
+    hearing.note_heard()
+    for _ in range(MAX_UNHEARD):
+        reaper.run(Settings())
+    broker.is_dead = True  # nothing was sent that could be heard
+    reaper.run(Settings())
+    assert n_reconnects == []
+    broker.is_dead = False
+    reaper.run(Settings())
+    assert n_reconnects == [1]
+    reaper.run(Settings())
+    assert n_reconnects == [1]
 
 
 @pytest.mark.parametrize(("lot", "status"), [(0.3, "queued"), (0.4, "running")])
