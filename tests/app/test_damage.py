@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from app.serving import get_predictors
+from app.serving import get_predict, get_predictors
 from app.storage import blobs, db
 from app.storage.tables import CHUNK_BYTES, Blob, BlobChunk, Dataset, TrainedModel
 from tests.support.http import check_problem, post
@@ -112,6 +112,7 @@ def test_a_damaged_model_is_not_served(
     model_id = succeed(client, "y")["model_id"]
     etag = client.get(f"/models/{model_id}/onnx").headers["etag"].strip('"')
     get_predictors.cache_clear()
+    get_predict.cache_clear()  # which has the other ones
     flip(etag, 1000)
     for answer in (
         client.get(f"/models/{model_id}/onnx"),
