@@ -28,6 +28,7 @@ from app.storage.enums import JobRole
 from app.storage.tables import Job
 from worker import courier, reaper, record
 from worker.child import Children, ProcessChild
+from worker.consumer import Consumer
 from worker.health import Health
 from worker.hearing import hearing, listen_for_reconnect
 from worker.identity import WORKER_ID, busy, stopping
@@ -157,6 +158,7 @@ def main() -> None:
     wait_for_database()
     options = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queue = get_settings().worker_queue
+    celery.conf.worker_consumer = Consumer
     # Until Celery has its own: so that our folder is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with scratch.use_own_folder():

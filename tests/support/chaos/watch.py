@@ -2,6 +2,7 @@
 
 import time
 from statistics import median
+from typing import Any
 
 import psutil
 import psycopg
@@ -9,6 +10,9 @@ import psycopg
 from tests.support.chaos.field import Battlefield
 
 SECONDS = 5.0
+MOST_GROWTH = 1.1
+MOST_MORE = 5
+"""Of descriptors, threads and connections, which are few: that many beside a tenth."""
 
 
 class Watch:
@@ -45,13 +49,23 @@ class Watch:
     def _add(self, name: str, value: float) -> None:
         self.seen.setdefault(name, []).append(value)
 
-    def judge(self) -> list[list[object]]:
+    def judge(self) -> list[list[Any]]:
         """For each: the median of the first and of the last third, and the most; but
         for the first sixth, when everything is used for the first time."""
-        lines: list[list[object]] = []
+        lines: list[list[Any]] = []
         for name, values in self.seen.items():
             kept = values[len(values) // 6 :]
             third = max(1, len(kept) // 3)
             first, last = median(kept[:third]), median(kept[-third:])
             lines.append([name, round(first), round(last), round(max(kept))])
         return lines
+
+
+def find_grown(lines: list[list[Any]]) -> list[str]:
+    """Names of what was not flat."""
+    grown = []
+    for name, first, last, _ in lines:
+        most = MOST_GROWTH * first + (0 if name.endswith("MiB") else MOST_MORE)
+        if last > most:
+            grown.append(name)
+    return grown
