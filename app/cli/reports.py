@@ -157,27 +157,25 @@ def print_summary(job: Job) -> None:
         job.check()
         raise ClientError(f"{job.id} is {job.status}: it has no report yet")
     report, diversity, calibration = job.report, job.diversity, job.calibration
-    scores = report["scores"]["test"]["ensemble"]
+    for sentence in report.get("summary") or []:
+        print_text(sentence["text"])
+    if diversity.get("advice"):
+        print_text(f"Members: {diversity['advice']}.")
+    print_lines("")
     training = report.get("training") or {}
     print_facts(
         {
             "job": job.id,
             "model": job.info.get("model_id"),
             "task": job.info["config"]["task"],
-            "test": scores,
+            "test": report["scores"]["test"]["ensemble"],
             "diversity": find_diversity(diversity),
-            "regime": diversity.get("regime"),
             "epochs": training.get("epochs"),
             "best epoch": training.get("best_epoch"),
             "stopped early": job.info["stopped_early"],
             "seconds": sum(report["timings"].values()),
         }
     )
-    print_lines("")
-    for sentence in report.get("summary") or []:
-        print_text(sentence["text"])
-    if diversity.get("advice"):
-        print_text(f"Members: {diversity['advice']}")
     print_lines("")
     if calibration.get("bins"):
         print_lines(*draw_reliability(calibration["bins"]))

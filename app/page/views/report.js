@@ -136,6 +136,6 @@ function pairs(diversity) {
   const [name, words] = diversity?.pairwise_kl ? ["pairwise_kl", "pairwise KL"] : ["squared_difference", "squared difference"];
   const found = diversity?.[name];
   if (!found?.matrix || found.matrix.length < 2) return null;
-  const aside = [h("p", { class: "said strong" }, pairWords(found.matrix)), diversity.advice && h("p", { class: "said" }, `${capital(diversity.advice)}.`), h("p", { class: "faint" }, `The stronger the colour, the further apart, by ${words}. Similar members lie side by side: groups of them show as squares of weak colour along the diagonal.`), facts([["Mean", num(found.mean)], ["Regime", diversity.regime ?? "–"]])];
+  const aside = [h("p", { class: "said strong" }, pairWords(found.matrix)), diversity.advice && h("p", { class: "said" }, `${capital(diversity.advice)}.`), h("p", { class: "faint" }, `The stronger the colour, the further apart, by ${words}. Similar members lie side by side: groups of them show as squares of weak colour along the diagonal.`), facts([["Mean", num(found.mean)]])];
   return section("How far does each pair of members differ?", h("div", { class: "grid-2" }, pairMatrix(found.matrix, `The ${words} of each pair of ${found.matrix.length} members`), h("div", { class: "stack" }, aside)));
 }
