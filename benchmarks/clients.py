@@ -2,8 +2,7 @@
 
     python benchmarks/clients.py [--minutes 5] [--clients 50] [--write]
 
-Postgres and Redis, two API processes, two workers, all real and with default settings,
-but for a cache of models that is soon full.
+Postgres and Redis, two API processes, two workers, all real and with default settings.
 Clients upload, train and wait for the end, poll, follow events and predict, each as
 soon as it was answered. Counted is what is answered otherwise than it should be;
 memory, descriptors and connections are watched. Writes a section of docs/scaling.md.
@@ -44,11 +43,6 @@ MAX_GROWTH = 1.1
 """What the last third may have more than the first and still be flat; plus one."""
 
 
-CACHE_BYTES = 16 * 2**20
-"""For about 25 of the models that are trained meanwhile: it is soon full, as that
-of a service is which runs for days."""
-
-
 class Site:
     """Two APIs and two workers, as `Watch` looks at them."""
 
@@ -60,7 +54,6 @@ class Site:
         for name in QUICK:
             del made.environment[name]
         made.environment["LOMETAB_TRAINING_THREADS"] = "1"
-        made.environment["LOMETAB_MODEL_CACHE_BYTES"] = str(CACHE_BYTES)
         log = stack.enter_context((folder / "log").open("wb"))
         self.key = made.key
         self.addresses: list[str] = []
@@ -252,8 +245,7 @@ def write(result: dict[str, Any]) -> None:
     times = [[name, *figures] for name, figures in result["ms"].items()]
     text = f"""
 `make bench-clients` of {result["measured"]}: {result["clients"]} clients for
-{result["seconds"]} s on Postgres and Redis, two API processes, two workers; each API
-process keeps {CACHE_BYTES >> 20} MiB of models loaded, so that this is soon full. {n}
+{result["seconds"]} s on Postgres and Redis, two API processes, two workers. {n}
 requests were answered, {result["jobs"]} jobs trained. Errors but 429 and 503:
 {n_errors} (bar: none): {verdict}. Processes that ended:
 {result["processes that ended"]}. Memory, descriptors and connections flat (bar: the
