@@ -1,6 +1,7 @@
 """Memory, descriptors and connections of processes that live long."""
 
 import time
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -18,8 +19,15 @@ MOST_MORE = 5
 class Watch:
     """Looks now and then at the first API, the first worker, and Postgres."""
 
-    def __init__(self, field: Battlefield) -> None:
+    def __init__(
+        self, field: Battlefield, read_cache: Callable[[], float] | None = None
+    ) -> None:
+        """
+        Args:
+            read_cache: bytes of the models that the first API keeps loaded.
+        """
         self.field = field
+        self.read_cache = read_cache
         self.seen: dict[str, list[float]] = {}
         self._looked_at = 0.0
 
@@ -35,6 +43,10 @@ class Watch:
             self._add(f"{name}, MiB", process.memory_info().rss / 2**20)
             self._add(f"{name}, descriptors", process.num_fds())
             self._add(f"{name}, threads", process.num_threads())
+        if self.read_cache is not None:
+            models = self.read_cache() / 2**20
+            self._add("API, its models, MiB", models)
+            self._add("API without its models, MiB", self.seen["API, MiB"][-1] - models)
         try:
             with self.field.postgres.connect() as connection:
                 row = connection.execute(
