@@ -69,14 +69,70 @@ def own(reason: str, *, cost: int = 1, **settings: Any) -> Contender:
     return Contender(reason, train, cost)
 
 
+def several(reason: str, n: int, *, by_folds: bool, **settings: Any) -> Contender:
+    """The members of several networks, which start from seeds of their own.
+
+    Args:
+        by_folds: each network learns from all rows of train and val but for a fold of
+            its own, by which it is stopped; else all of them from the same.
+    """
+
+    def train(rows: Rows, seed: int, k: int | None) -> Trained:
+        folds = _fold(rows.prepared, n, seed) if by_folds else [rows.prepared] * n
+        trained = [
+            _train_own(rows, _config(settings, n * seed + i, k), fold)
+            for i, fold in enumerate(folds)
+        ]
+        first = trained[0]
+        return replace(
+            first,
+            answers={
+                part: np.concatenate([each.answers[part] for each in trained], 1)
+                for part in first.answers
+            },
+            cpu_seconds=sum(each.cpu_seconds for each in trained),
+            seconds=sum(each.seconds for each in trained),
+            epochs=round(np.mean([each.epochs for each in trained])),
+            best_epoch=round(np.mean([each.best_epoch for each in trained])),
+            n_parameters=sum(each.n_parameters for each in trained),
+        )
+
+    return Contender(reason, train, n)
+
+
+def _fold(prepared: Prepared, n: int, seed: int) -> list[Prepared]:
+    """Train and val put together and parted anew, once for each fold.
+
+    All keep the preprocessing that was fitted on the train rows. The part `val` of the
+    suite is no fair one for them: some have learned from it.
+    """
+    old = [prepared.parts["train"], prepared.parts["val"]]
+    x_num, x_cat, y = (
+        np.concatenate([getattr(part, name) for part in old])
+        for name in ("x_num", "x_cat", "y")
+    )
+    fold = np.random.default_rng(seed).permutation(len(y)) % n
+    found = []
+    for i in range(n):
+        train, val = (
+            Part(x_num[rows], x_cat[rows], y[rows]) for rows in (fold != i, fold == i)
+        )
+        parts = {**prepared.parts, "train": train, "val": val}
+        found.append(replace(prepared, parts=parts))
+    return found
+
+
 def _config(settings: dict[str, Any], seed: int, k: int | None) -> TrainConfig:
     config = former(**{**({} if k is None else {"k": k}), **settings})
     return replace(config, seed=seed)
 
 
-def _train_own(rows: Rows, config: TrainConfig) -> Trained:
+def _train_own(
+    rows: Rows, config: TrainConfig, prepared: Prepared | None = None
+) -> Trained:
+    """`prepared` is what to learn from, if that is parted otherwise."""
     started, wall = time.process_time(), time.perf_counter()
-    fit = rows.prepared.fit(config)
+    fit = (prepared or rows.prepared).fit(config)
     cpu, wall = time.process_time() - started, time.perf_counter() - wall
     answers = {
         name: _answers(
@@ -255,6 +311,18 @@ CONTENDERS: dict[str, Contender] = {
         d_block=192,
         patience=32,
         **{name: value for name, value in FEATURE.items() if name != "d_block"},
+    ),
+    "networks-4": several(
+        "calm-feature four times: errors of networks differ more than those of members",
+        4,
+        by_folds=False,
+        **FEATURE,
+    ),
+    "folds-4": several(
+        "the same, each on another three quarters of train and validation rows",
+        4,
+        by_folds=True,
+        **FEATURE,
     ),
     "tabm": own("rank-1 masks that start at one", variant="tabm"),
     "calm": own("3 x 128, sigma 1, no dropout, averaged, stopped on NLL", **CALM),
