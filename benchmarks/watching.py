@@ -4,9 +4,9 @@
 
 One client asks three servers in turn, for one row and for a table: rows are watched and
 counted, not counted, and not even looked at for novelty (a model file without it).
-Processor time of the servers, so that other work on the machine matters less. Streams
-of synthetic rows tell within how many rows a shift is an alarm, and how often there is
-one without any.
+Processor time of the servers, so that other work on the machine matters less. Each
+run of it is kept and shown. Streams of synthetic rows tell within how many rows a shift
+is an alarm, and how often there is one without any.
 """
 
 import argparse
@@ -174,19 +174,27 @@ def find_alarm(
 # The section
 
 
-def section(costs: dict[str, Any], alarms: dict[str, Any]) -> str:
+def section(runs: list[dict[str, Any]], alarms: dict[str, Any]) -> str:
     rows = []
-    for what, each in costs.items():
-        monitoring = each["counted"] / each["not counted"]
-        novelty = each["not counted"] / each["no novelty"]
+    for what in CALLS:
+        shares = []
+        for costs in runs:
+            each = costs[what]
+            shares.append(each["counted"] / each["not counted"])
+            novelty = each["not counted"] / each["no novelty"]
+            rows.append(
+                [
+                    what if what == "one row" else f"{N_ROWS} rows of CSV",
+                    *(f"{1e3 * seconds:.2f} ms" for seconds in each.values()),
+                    f"{novelty:.3f}",
+                    f"{shares[-1]:.3f}",
+                    "yes" if shares[-1] <= MAX_COST else "**no**",
+                ]
+            )
+        middle = median(shares)
+        verdict = "yes" if middle <= MAX_COST else "**no**"
         rows.append(
-            [
-                what if what == "one row" else f"{N_ROWS} rows of CSV",
-                *(f"{1e3 * seconds:.2f} ms" for seconds in each.values()),
-                f"{novelty:.3f}",
-                f"{monitoring:.3f}",
-                "yes" if monitoring <= MAX_COST else "**no**",
-            ]
+            [f"median of {len(runs)}", "", "", "", "", f"{middle:.3f}", verdict]
         )
     header = ["request", "counted", "not counted", "no novelty", "novelty costs"]
     header += ["monitoring costs", f"at most {MAX_COST}"]
@@ -195,7 +203,8 @@ def section(costs: dict[str, Any], alarms: dict[str, Any]) -> str:
     return (
         "## Novelty and monitoring\n\n"
         "`make bench-watching`. Processor time of the servers for one request, the "
-        "mean of turns in one run; 16 columns, of which 8 are texts.\n\n"
+        "mean of turns in one run, and each run that was made; 16 columns, of which 8 "
+        "are texts.\n\n"
         + table(header, rows)
         + "\nAlarms on synthetic rows of four columns, 4000 rows of training:\n\n"
         + table(
@@ -219,10 +228,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20)
     arguments = parser.parse_args()
     runs = Runs("watching")
-    runs.put({"what": "costs"}, measure_costs(arguments.turns))
+    n_before = sum(key["what"] == "costs" for key, _ in runs)
+    runs.put({"what": "costs", "run": n_before}, measure_costs(arguments.turns))
     runs.put({"what": "alarms"}, measure_alarms())
-    costs, alarms = (runs.find({"what": what}) for what in ("costs", "alarms"))
-    assert costs is not None
+    costs = [result for key, result in runs if key["what"] == "costs"]
+    alarms = runs.find({"what": "alarms"})
     assert alarms is not None
     write_section("watching", section(costs, alarms))
 
