@@ -58,15 +58,20 @@ class Contender:
     train: Train
     n_fits: int = 1
     """How many runs of the default it costs, before one has been made."""
+    twin: str | None = None
+    """A contender with all the same settings but the edges of bins: where these are the
+    same too, its runs are."""
 
 
-def own(reason: str, *, cost: int = 1, **settings: Any) -> Contender:
+def own(
+    reason: str, *, cost: int = 1, twin: str | None = None, **settings: Any
+) -> Contender:
     """Settings that differ from the former default."""
 
     def train(rows: Rows, seed: int, k: int | None) -> Trained:
         return _train_own(rows, _config(settings, seed, k))
 
-    return Contender(reason, train, cost)
+    return Contender(reason, train, cost, twin)
 
 
 def several(reason: str, n: int, *, by_folds: bool, **settings: Any) -> Contender:
@@ -297,13 +302,25 @@ DEEP = {"n_blocks": 3, "d_block": 128, "dropout": 0.0, "sigma_init": 2.0}
 ENDING = {"ema": 0.998, "stop_on": "nll"}
 CALM = {**DEEP, "sigma_init": 1.0, **ENDING}
 FEATURE = {**CALM, "mask_init": "feature"}
+REFINED = {**FEATURE, "bin_edges": "refined"}
 
 BASE = "default"
 CONTENDERS: dict[str, Contender] = {
     BASE: own("the default preset before this suite"),
     "calm-feature": own("calm; a mask starts as one of features", **FEATURE),
+    "refined": own(
+        "a value that many rows share takes no bins from others",
+        twin="calm-feature",
+        **REFINED,
+    ),
     "catboost": Contender("CatBoost's defaults with early stopping", _train_catboost),
     "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),
+    "tabm-refined": own(
+        "TabM with the recipe of refined",
+        twin="tabm-calm",
+        variant="tabm",
+        **{**CALM, "bin_edges": "refined"},
+    ),
     "best": own(
         "calm-feature with twice the members, half wider, and more patience",
         cost=4,
@@ -311,6 +328,9 @@ CONTENDERS: dict[str, Contender] = {
         d_block=192,
         patience=32,
         **{name: value for name, value in FEATURE.items() if name != "d_block"},
+    ),
+    "networks-4-refined": several(
+        "refined four times", 4, by_folds=False, **REFINED
     ),
     "networks-4": several(
         "calm-feature four times: errors of networks differ more than those of members",

@@ -26,6 +26,7 @@ FORMER = {
     "d_block": 192,
     "dropout": 0.1,
     "mask_init": "column",
+    "bin_edges": "quantile",
     "ema": 0.0,
     "stop_on": "score",
 }

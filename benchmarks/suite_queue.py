@@ -21,27 +21,33 @@ from record import ROOT, Runs
 from suite_sets import StageName
 from tables import DATA
 
-RECIPE = "calm-feature"
+RECIPE = "refined"
 OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
 Step = tuple[str, StageName, list[int], list[str]]
 """Which script, stage, seeds, and contenders or recipes."""
 
 QUEUE: list[Step] = [
     # What decided the default: the recipe against the former one.
-    ("suite", "large", [0, 1], ["default", RECIPE]),
-    ("suite", "large", [0], ["catboost", "tabm-calm"]),
+    ("suite", "large", [0, 1], ["default", "calm-feature", RECIPE]),
+    ("suite", "large", [0], ["catboost", "tabm-calm", "tabm-refined"]),
     # The table: seed by seed, so that one that is stopped early has all the sets.
     *(
-        ("suite", "full", [seed], ["catboost", RECIPE, "default", "tabm-calm"])
+        (
+            "suite",
+            "full",
+            [seed],
+            ["catboost", "calm-feature", RECIPE, "default", "tabm-calm"],
+        )
         for seed in range(5)
     ),
-    ("suite", "large", [0], ["best"]),
+    # Is it worth it to train the same four times, as one ensemble?
+    ("suite", "large", [0], ["networks-4-refined"]),
+    *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
     # Side by side with what the method is made of, on parts of the sets.
     *(
-        ("suite", "small", [seed], ["default", RECIPE, "tabm-calm", *OTHERS])
+        ("suite", "small", [seed], ["default", RECIPE, "tabm-refined", *OTHERS])
         for seed in range(5)
     ),
-    *(("suite", "full", [seed], ["best"]) for seed in range(5)),
 ]
 
 

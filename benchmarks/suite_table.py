@@ -10,8 +10,8 @@ from record import Runs, table
 from suite import Paired, _cell, _gain, _mean, _relative_cost, _with_interval, interval
 from suite_sets import TARGETS
 
-RECIPE, BEFORE = "calm-feature", "default"
-SAME_RECIPE, BOOSTER = "tabm-calm", "catboost"
+RECIPE, BEFORE = "refined", "default"
+SAME_RECIPE, BOOSTER = "tabm-refined", "catboost"
 BUDGET = "budget"
 """Ten minutes of the service's search, once on each set (`budget.py`)."""
 Scores = dict[tuple[str, int], dict[str, float]]

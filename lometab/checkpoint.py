@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from lometab.config import TrainConfig
+from lometab.config import TrainConfig, stored_config
 from lometab.errors import ModelFileError
 from lometab.nn import LoMETab
 from lometab.optimizer import AdamW
@@ -109,7 +109,7 @@ class Checkpoint:
             if state["version"] != _VERSION:
                 raise ValueError(f"its version is {state['version']}")
             return cls(
-                config=TrainConfig(**state["config"]),
+                config=stored_config(state["config"]),
                 history=[Progress(**progress) for progress in state["history"]],
                 tensors=load_file(directory / Path(state["tensors"]).name),
                 scaler=state["scaler"],

@@ -1,5 +1,6 @@
 """What can be chosen about a model and its training, with bounds and presets."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -12,6 +13,7 @@ Task = Literal["regression", "binary", "multiclass"]
 Variant = Literal["lometab", "additive", "tabm", "deep-ensemble", "mlp"]
 BaselineName = Literal["additive", "tabm", "deep-ensemble", "mlp", "catboost"]
 Preset = Literal["fast", "default", "paper"]
+BinEdges = Literal["quantile", "refined"]
 Storage = Literal["memory", "file"]
 """Where the rows are that are trained on."""
 
@@ -39,6 +41,9 @@ class ModelConfig:
     """Share of hidden units dropped in training."""
     n_bins: Annotated[int, Interval(ge=2, le=1024)] = 48
     """Bins of the piecewise-linear embedding of each numeric feature."""
+    bin_edges: BinEdges = "refined"
+    """Edges of these bins: `quantile`, as many rows in each; or `refined`, where bins
+    that are missing because many rows share a value set frequent values apart."""
     d_embedding: Annotated[int, Interval(ge=1, le=128)] = 16
     """Width of the embedding of each numeric feature."""
     weight_init: Literal["linear", "he"] = "linear"
@@ -90,6 +95,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "d_block": 96,
         "dropout": 0.1,
         "n_bins": 32,
+        "bin_edges": "quantile",
         "d_embedding": 12,
         "weight_init": "linear",
         "mask_init": "column",
@@ -113,6 +119,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "d_block": 128,
         "dropout": 0.0,
         "n_bins": 48,
+        "bin_edges": "refined",
         "d_embedding": 16,
         "weight_init": "linear",
         "mask_init": "feature",
@@ -136,6 +143,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "d_block": 416,
         "dropout": 0.1,
         "n_bins": 128,
+        "bin_edges": "quantile",
         "d_embedding": 20,
         "weight_init": "linear",
         "mask_init": "column",
@@ -203,6 +211,15 @@ to the system, which clears a page when it hands it out again: a tenth of a smal
 For OpenMP: threads that wait for each other sleep. Where a CPU is not theirs alone,
 threads that spin take it from the one they wait for: two took ten times as long as one.
 """
+
+
+_BEFORE: dict[str, Any] = {"bin_edges": "quantile"}
+"""What a version did that did not know these settings."""
+
+
+def stored_config(settings: Mapping[str, Any]) -> TrainConfig:
+    """Settings that were stored, by this version or an older one."""
+    return TrainConfig(**{**_BEFORE, **settings})
 
 
 def from_preset(preset: Preset, **overrides: Any) -> TrainConfig:

@@ -1,28 +1,42 @@
-"""The embedding of numeric features: quantile bins and a piecewise-linear encoding.
+"""The embedding of numeric features: bins and a piecewise-linear encoding.
 
-Both are those of the authors' package `rtdl_num_embeddings`, version "B", and tests
-compare them. That package is not loaded here, because it loads scikit-learn, which
-takes as long as torch (docs/decisions/0025-own-embedding.md).
+Quantile bins and the encoding are those of the authors' package `rtdl_num_embeddings`,
+version "B", and tests compare them. That package is not loaded here, because it loads
+scikit-learn, which takes as long as torch (docs/decisions/0025-own-embedding.md).
+Refined bins are ours (docs/decisions/0036-bins.md).
 """
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lometab import kernels
+from lometab.config import BinEdges
 
 # torch.quantile refuses more elements than this.
 _MAX_QUANTILE_ROWS = 2**24
 # Edges closer than this share of the column's range are one edge: a narrower bin
 # would be a step that float32 cannot resolve.
 _MIN_BIN_WIDTH = 1e-6
+# What makes a value frequent enough to be set apart.
+_MIN_FREQUENT_SHARE = 0.001
+_MIN_FREQUENT_ROWS = 5
 
 
-def compute_bins(x_num: Tensor, n_bins: int) -> list[Tensor]:
-    """Quantile edges of the piecewise-linear embedding, for each column of `x_num`.
+def compute_bins(
+    x_num: Tensor, n_bins: int, edges: BinEdges = "quantile"
+) -> list[Tensor]:
+    """Edges of the piecewise-linear embedding, for each column of `x_num`.
 
-    There are fewer bins where there are fewer rows or where quantiles coincide.
+    There are fewer bins where there are fewer rows or values, or where quantiles
+    coincide.
+
+    Args:
+        edges: `quantile`: as many rows in each bin. `refined`: where less than half of
+            these are left, because many rows share a value, the bins that are missing
+            set the most frequent values apart from their neighbours.
     """
     step = math.ceil(len(x_num) / _MAX_QUANTILE_ROWS)
     bins = []
@@ -32,9 +46,28 @@ def compute_bins(x_num: Tensor, n_bins: int) -> list[Tensor]:
         if (column == column[0]).all():
             raise ValueError(f"x_num must vary, however: column {i} is constant")
         shares = torch.linspace(0, 1, min(n_bins, len(column) - 1) + 1).to(column)
-        edges: Tensor = column.quantile(shares).unique()  # type: ignore[no-untyped-call]
-        bins.append(_merge_close(edges))
+        found: Tensor = column.quantile(shares).unique()  # type: ignore[no-untyped-call]
+        if edges == "refined" and len(found) - 1 < n_bins / 2:
+            found = _set_apart(column, found, n_bins)
+        bins.append(_merge_close(found))
     return bins
+
+
+def _set_apart(column: Tensor, edges: Tensor, n_bins: int) -> Tensor:
+    """The edges, and more at the most frequent values and at those beside them.
+
+    Between edges the encoding is linear: a value that has an edge, as the next values
+    on both sides have, can have an answer that tells nothing of theirs.
+    """
+    values, counts = np.unique(column.numpy(), return_counts=True)
+    n_least = max(_MIN_FREQUENT_ROWS, _MIN_FREQUENT_SHARE * len(column))
+    found = {*edges.tolist()}
+    for i in np.argsort(-counts, kind="stable"):
+        added = {*values[max(i - 1, 0) : i + 2].tolist()} - found
+        if counts[i] < n_least or len(found) + len(added) > n_bins + 1:
+            break
+        found |= added
+    return torch.tensor(sorted(found)).to(edges)
 
 
 def _merge_close(edges: Tensor) -> Tensor:

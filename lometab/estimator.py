@@ -21,7 +21,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lometab.answering import Answering, AnsweringClasses, AnsweringNumbers
-from lometab.config import Preset, Task, TrainConfig, Variant, from_preset
+from lometab.config import (
+    BinEdges,
+    Preset,
+    Task,
+    TrainConfig,
+    Variant,
+    from_preset,
+)
 from lometab.ensemble import Ensemble, answer, train_ensemble
 from lometab.errors import (
     ConfigError,
@@ -78,6 +85,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         d_block: int | None = None,
         dropout: float | None = None,
         n_bins: int | None = None,
+        bin_edges: BinEdges | None = None,
         d_embedding: int | None = None,
         weight_init: Literal["linear", "he"] | None = None,
         mask_init: Literal["column", "feature"] | None = None,
@@ -114,6 +122,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
             d_block: width of a hidden layer.
             dropout: share of hidden units dropped in training.
             n_bins: bins of the piecewise-linear embedding of a numeric feature.
+            bin_edges: `quantile`, as many rows in each bin, or `refined`, where bins that
+                are missing because many rows share a value set frequent values apart.
             d_embedding: width of that embedding.
             weight_init: start of the shared weight: `linear`, as `nn.Linear`, or `he`,
                 with 6 times the variance.
@@ -161,6 +171,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         self.d_block = d_block
         self.dropout = dropout
         self.n_bins = n_bins
+        self.bin_edges = bin_edges
         self.d_embedding = d_embedding
         self.weight_init = weight_init
         self.mask_init = mask_init
@@ -614,6 +625,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
         d_block: int | None = None,
         dropout: float | None = None,
         n_bins: int | None = None,
+        bin_edges: BinEdges | None = None,
         d_embedding: int | None = None,
         weight_init: Literal["linear", "he"] | None = None,
         mask_init: Literal["column", "feature"] | None = None,
@@ -653,6 +665,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
             d_block=d_block,
             dropout=dropout,
             n_bins=n_bins,
+            bin_edges=bin_edges,
             d_embedding=d_embedding,
             weight_init=weight_init,
             mask_init=mask_init,

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from lometab.config import TrainConfig
+from lometab.config import TrainConfig, stored_config
 from lometab.ensemble import Ensemble
 from lometab.errors import ModelFileError
 from lometab.evaluation import Calibrator
@@ -112,7 +112,7 @@ def _from_state(kind: type[T], state: Any, tensors: dict[str, torch.Tensor]) -> 
         estimator.classes_ = np.array(labels, dtype=dtype)
     schema = Schema.from_dict(state["schema"])
     preprocessor = Preprocessor.from_dict(state["preprocessor"])
-    config = TrainConfig(**state["config"])
+    config = stored_config(state["config"])
     model = _load_model(schema, preprocessor, config, tensors)
     history = [Progress(**progress) for progress in state["fit"].pop("history")]
     fitted = Fit(model=model, history=history, **state["fit"])

@@ -369,7 +369,7 @@ def fit(
     with torch.random.fork_rng([where] if is_cuda else []):
         torch.manual_seed(config.seed)
         model = LoMETab(
-            bins=compute_bins(source.x_num, config.n_bins),
+            bins=compute_bins(source.x_num, config.n_bins, config.bin_edges),
             cardinalities=cardinalities,
             d_out=d_out,
             config=config,

@@ -56,7 +56,7 @@ def keep_members(
 
 def run(spec: Spec, folder: Path, send: Callable[[Message], None]) -> None:
     """Of a model that was trained before; leave the new one and its reports."""
-    from lometab.config import TrainConfig
+    from lometab.config import stored_config
     from lometab.errors import DataError
     from lometab.evaluation import Run, make_reports
     from lometab.explain import Rows, examine, fit_naive
@@ -85,7 +85,7 @@ def run(spec: Spec, folder: Path, send: Callable[[Message], None]) -> None:
     (folder / ONNX).write_bytes(content)
     send(PhaseBegun("evaluating"))
     clock.start("evaluating")
-    config = TrainConfig(**spec.hyperparameters)
+    config = stored_config(spec.hyperparameters)
     predictor = Predictor(content)
     evaluated = Run.of_file(
         predictor,

@@ -145,7 +145,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     import torch
 
     from lometab.baselines import check_installed, compare
-    from lometab.config import TrainConfig
+    from lometab.config import stored_config
     from lometab.drift import make_reference
     from lometab.ensemble import Ensemble, measure
     from lometab.evaluation import Run, SeedOutcome, make_reports
@@ -156,7 +156,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     from lometab.table import features, target
 
     torch.set_num_threads(spec.threads)
-    config = TrainConfig(**spec.hyperparameters)
+    config = stored_config(spec.hyperparameters)
     check_installed(spec.baselines)
     opened = JobRows.open(spec, folder)
     schema, table, parts = opened.schema, opened.table, opened.parts
@@ -318,7 +318,7 @@ class Cells:
         from lometab.ensemble import Ensemble, answer_parts, measure
         from lometab.evaluation import DRAWS, draw_scores
 
-        config = TrainConfig(**spec.hyperparameters)
+        config = stored_config(spec.hyperparameters)
         prepared = self.prepared
         draws: list[float] = []
         send(PhaseBegun("training"))

@@ -11,7 +11,7 @@ from app.jobs.config import JobSettings, SweepSettings, list_cells
 from app.jobs.make import make_like
 from app.storage.enums import PARENTS, JobKind, JobRole
 from app.storage.tables import Job
-from lometab.config import TrainConfig
+from lometab.config import TrainConfig, stored_config
 from lometab.space import Choice, settings_of
 
 MAX_SCHEMA_BYTES = 64 * 2**20
@@ -105,5 +105,5 @@ def _list_runs(body: JobSettings) -> Iterator[tuple[TrainConfig, dict[str, Any]]
 def read_cells(config: dict[str, Any]) -> list[dict[str, Any]]:
     """The settings of each cell of a sweep, by its config."""
     sweep = SweepSettings(**config["sweep"])
-    base = TrainConfig(**config["hyperparameters"])
+    base = stored_config(config["hyperparameters"])
     return list_cells(sweep, config["baselines"], base)

@@ -28,7 +28,7 @@ from app.settings import Settings, get_settings
 from app.storage import db
 from app.storage.enums import FINISHED, JobRole, JobStatus
 from app.storage.tables import Job
-from lometab.config import TrainConfig
+from lometab.config import TrainConfig, stored_config
 from lometab.evaluation import Outcome
 from lometab.space import (
     NEIGHBOURS,
@@ -98,7 +98,7 @@ class Trial:
         tell_study(self.study)
         self.number = job.number
         self.is_budgeted = is_budgeted(job.config)
-        self.base = TrainConfig(**job.config["hyperparameters"])
+        self.base = stored_config(job.config["hyperparameters"])
         self._trial = self._find(job.id, is_drawn=job.settings is not None)
         drawn = {name: self._suggest(name, each) for name, each in self.space.items()}
         config = replace(self.base, **drawn)

@@ -41,6 +41,7 @@ const LABELS = /** @type {Record<string, string>} */ ({
   d_block: "Width",
   d_embedding: "Embedding width",
   n_bins: "Embedding bins",
+  bin_edges: "Edges of these bins",
   lr: "Learning rate",
   lr_patience: "Patience of the learning rate",
   max_epochs: "Epochs at most",

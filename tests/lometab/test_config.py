@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lometab.config import PRESETS, ModelConfig, TrainConfig, from_preset
+from lometab.config import (
+    PRESETS,
+    ModelConfig,
+    TrainConfig,
+    from_preset,
+    stored_config,
+)
 from lometab.errors import ConfigError, LoMETabError
 
 
@@ -28,6 +34,14 @@ def test_the_paper_preset_gives_each_member_its_own_batches() -> None:
     assert (paper.k, paper.rank, paper.share_batches) == (32, 16, False)
     assert (paper.ema, paper.stop_on, paper.mask_init) == (0, "score", "column")
     assert (paper.batch_size, paper.max_epochs, paper.patience) == (256, 300, 16)
+
+
+def test_what_older_versions_stored_is_as_it_was() -> None:
+    stored = asdict(from_preset("fast", seed=3))
+    assert stored_config(stored) == from_preset("fast", seed=3)
+    del stored["bin_edges"]
+    assert stored_config(stored).bin_edges == "quantile"
+    assert TrainConfig(**stored).bin_edges == "refined"
 
 
 def test_overrides_take_the_place_of_the_presets_settings() -> None:

@@ -653,6 +653,52 @@ def test_bins_of_more_rows_than_quantile_takes(monkeypatch) -> None:
     assert edges.tolist() == pytest.approx([0, 250, 500, 750, 1000], abs=11)
 
 
+def test_refined_bins_are_quantiles_where_these_are_not_few() -> None:
+    x = torch.randn(5000, 3)
+    x[:, 1] = (20 * x[:, 1]).round()  # some values repeat
+    x[::3, 2] = 0
+    for refined, quantile in zip(
+        compute_bins(x, 16, "refined"), compute_bins(x, 16), strict=True
+    ):
+        assert torch.equal(refined, quantile)
+
+
+def test_refined_bins_set_frequent_values_apart() -> None:
+    """Like a capital gain: nine of ten rows are zero, a few amounts are frequent."""
+    gains = (1000 * torch.randn(5000).exp()).round()
+    gains[torch.randperm(5000)[:2000]] = 7688.0
+    column = torch.where(torch.arange(5000) % 10 > 0, 0.0, gains)
+    (few,) = compute_bins(column[:, None], 48)
+    (many,) = compute_bins(column[:, None], 48, "refined")
+    assert len(few) < 8
+    assert {*few.tolist()} <= {*many.tolist()}
+    values = column.unique().tolist()
+    at = values.index(7688.0)
+    assert {*values[at - 1 : at + 2], *values[:2]} <= {*many.tolist()}
+    assert len(many) < 12  # amounts that a row or two have are not frequent
+
+
+def test_refined_bins_have_an_edge_at_each_of_few_values() -> None:
+    hours = torch.cat([torch.zeros(1000), torch.arange(24.0).repeat(10)])
+    (edges,) = compute_bins(hours[:, None], 48, "refined")
+    assert {*range(24)} <= {*edges.tolist()}
+    assert len(compute_bins(hours[:, None], 12, "refined")[0]) <= 13
+
+
+@given(
+    counts=st.lists(st.integers(1, 1000), min_size=2, max_size=60),
+    n_bins=st.integers(2, 70),
+)
+def test_refined_bins_of_any_counts(counts: list[int], n_bins: int) -> None:
+    values = torch.arange(float(len(counts)))
+    column = values.repeat_interleave(torch.tensor(counts))[:, None]
+    (edges,) = compute_bins(column, n_bins, "refined")
+    (quantiles,) = compute_bins(column, n_bins)
+    assert (edges.diff() > 0).all()
+    assert {*quantiles.tolist()} <= {*edges.tolist()}
+    assert len(edges) <= n_bins + 1
+
+
 def test_bins_of_columns_that_cannot_have_any() -> None:
     x = torch.randn(10, 2)
     x[:, 1] = 3
