@@ -329,9 +329,7 @@ CONTENDERS: dict[str, Contender] = {
         patience=32,
         **{name: value for name, value in FEATURE.items() if name != "d_block"},
     ),
-    "networks-4-refined": several(
-        "refined four times", 4, by_folds=False, **REFINED
-    ),
+    "networks-4-refined": several("refined four times", 4, by_folds=False, **REFINED),
     "networks-4": several(
         "calm-feature four times: errors of networks differ more than those of members",
         4,

@@ -390,7 +390,7 @@ def make(runs: Runs, wanted: dict[str, Any], data: Path) -> None:
 
 
 def _find_twin(runs: Runs, wanted: dict[str, Any], data: Path) -> dict[str, Any] | None:
-    """A run that was made, and differs in nothing: not even in the bins, on this set."""
+    """A run that was made, and differs in nothing: here bins are the same too."""
     contender = CONTENDERS[wanted["contender"]]
     twin = {**wanted, "contender": contender.twin}
     if contender.twin is None or runs.find(twin) is None:

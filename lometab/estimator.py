@@ -122,8 +122,9 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
             d_block: width of a hidden layer.
             dropout: share of hidden units dropped in training.
             n_bins: bins of the piecewise-linear embedding of a numeric feature.
-            bin_edges: `quantile`, as many rows in each bin, or `refined`, where bins that
-                are missing because many rows share a value set frequent values apart.
+            bin_edges: `quantile`, as many rows in each bin, or `refined`, where bins
+                that are missing because many rows share a value set frequent values
+                apart.
             d_embedding: width of that embedding.
             weight_init: start of the shared weight: `linear`, as `nn.Linear`, or `he`,
                 with 6 times the variance.

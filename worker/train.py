@@ -314,7 +314,7 @@ class Cells:
     def run(self, spec: Spec, send: Send, orders: set[str]) -> None:
         """Train and measure; leave the outcome and the weights in the folder."""
         from lometab.baselines import check_installed, train_catboost
-        from lometab.config import TrainConfig
+        from lometab.config import stored_config
         from lometab.ensemble import Ensemble, answer_parts, measure
         from lometab.evaluation import DRAWS, draw_scores
 
