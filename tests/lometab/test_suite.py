@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,25 +100,49 @@ def test_left_out_rows_share_no_features_with_training_rows(suite: Any) -> None:
     assert not {*values[rest]} & {*values[order[:150]]}
 
 
+def test_a_run_is_that_of_its_twin_only_where_their_bins_are_the_same(
+    suite: Any, monkeypatch: Any
+) -> None:
+    x = np.random.default_rng(0).normal(size=(500, 2)).astype(np.float32)
+    part = SimpleNamespace(x_num=x)
+    rows = SimpleNamespace(prepared=SimpleNamespace(parts={"train": part}))
+    monkeypatch.setattr(suite, "load_rows", lambda *_: rows)
+    key = {"stage": "full", "dataset": "wine_quality", "seed": 0}
+    made = {**key, "contender": "calm-feature"}
+    stored = {**made}
+    runs = SimpleNamespace(
+        find=lambda wanted: {"settings": {"n_bins": 48}} if wanted == stored else None
+    )
+
+    def twin(contender: str) -> Any:
+        return suite._find_twin(runs, {**key, "contender": contender}, None)
+
+    assert twin("refined") == made
+    assert twin("tabm-refined") is None  # its own twin has not been run
+    assert twin("catboost") is None
+    x[:450, 1] = 0  # most rows share a value: other bins
+    assert twin("refined") is None
+
+
 def test_the_table_says_what_it_shows(suite: Any, monkeypatch: Any) -> None:
     sys.path.insert(0, str(BENCHMARKS))
     try:
         import suite_table
     finally:
         sys.path.remove(str(BENCHMARKS))
-    scores = {"catboost": 1.0, "default": 1.1, "calm-feature": 0.99, "tabm-calm": 1.0}
+    scores = {"catboost": 1.0, "default": 1.1, "refined": 0.99, "tabm-refined": 1.0}
     tests, runs = [], []
     for i, dataset in enumerate(("wine_quality", "california", "diamonds")):
         for seed in (0, 1):
             for name, rmse in scores.items():
                 key = {"stage": "full", "dataset": dataset, "contender": name}
                 key |= {"seed": seed}
-                worse = 0.1 if name == "calm-feature" and i == 2 else 0.0
+                worse = 0.1 if name == "refined" and i == 2 else 0.0
                 tests.append((key, {"all": {"rmse": rmse + worse + seed / 1000}}))
-                cost = 1.4 if name == "calm-feature" else 1.0
+                cost = 1.4 if name == "refined" else 1.0
                 runs.append((key, {"cpu_seconds": cost, "epochs": 5}))
     found = suite_table.collect(tests)
-    gains = suite_table.pair(found["calm-feature"], found["default"])
+    gains = suite_table.pair(found["refined"], found["default"])
     assert {*gains} == {"wine_quality", "california", "diamonds"}
     assert gains["california"][0] == pytest.approx(10.0)
     assert suite_table.count_not_worse(gains) == "3 of 3 (n 6)"
