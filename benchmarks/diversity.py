@@ -10,7 +10,8 @@ are stored and not made again.
 
 import argparse
 import csv
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import cache
 from statistics import mean, stdev
@@ -472,13 +473,27 @@ def main() -> None:
 
 
 def run_paper(runs: Runs) -> None:
-    """Seed by seed, so that one that is stopped early has all the cells."""
-    for name, network in PAPER_NETWORKS.items():
-        for seed in range(PAPER_SEEDS[name]):
-            for rank, sigma in PAPER_CELLS[name]:
-                config = cell(network, rank, sigma, seed)
-                runs.get(key(name, config), lambda c=config, n=name: run_cell(n, c))
-                write_section("diversity", section(runs))
+    seeds = range(max(PAPER_SEEDS.values()))
+    for wanted in plan_paper(runs, seeds, PAPER_NETWORKS):
+        make_paper(runs, wanted)
+        write_section("diversity", section(runs))
+
+
+def plan_paper(
+    runs: Runs, seeds: Iterable[int], names: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    """Cells that are left: seed by seed, so that what is stopped has all the cells."""
+    for seed, name in itertools.product(seeds, names):
+        for rank, sigma in PAPER_CELLS[name] if seed < PAPER_SEEDS[name] else ():
+            config = cell(PAPER_NETWORKS[name], rank, sigma, seed)
+            if runs.find(key(name, config)) is None:
+                yield {"dataset": name, "rank": rank, "sigma": sigma, "seed": seed}
+
+
+def make_paper(runs: Runs, wanted: dict[str, Any]) -> None:
+    name, network = wanted["dataset"], PAPER_NETWORKS[wanted["dataset"]]
+    config = cell(network, wanted["rank"], wanted["sigma"], wanted["seed"])
+    runs.get(key(name, config), lambda: run_cell(name, config))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import diversity
 import suite
 import suite_paths
 import torch
@@ -23,8 +24,15 @@ from tables import DATA
 
 RECIPE = "refined"
 OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
+CANDIDATES = [
+    "calm-feature-lr",
+    "calm-feature-nodecay",
+    "calm-feature-he",
+    "calm-feature-lr2e-3",
+    "calm-feature-share",
+]
 Step = tuple[str, StageName, list[int], list[str]]
-"""Which script, stage, seeds, and contenders or recipes."""
+"""Which script, stage, seeds, and contenders, recipes or data sets."""
 
 QUEUE: list[Step] = [
     # What decided the default: the recipe against the former one.
@@ -40,6 +48,8 @@ QUEUE: list[Step] = [
         )
         for seed in range(5)
     ),
+    # Candidates that need hardly any time to be judged.
+    ("suite", "small", [0], CANDIDATES),
     # Is it worth it to train the same four times, as one ensemble?
     ("suite", "large", [0], ["networks-4-refined"]),
     *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
@@ -48,11 +58,15 @@ QUEUE: list[Step] = [
         ("suite", "small", [seed], ["default", RECIPE, "tabm-refined", *OTHERS])
         for seed in range(5)
     ),
+    # The grids on the paper's own networks.
+    *(("paper", "full", [seed], [*diversity.PAPER_NETWORKS]) for seed in range(3)),
 ]
 
 
 def left(step: Step) -> Iterator[dict[str, Any]]:
     script, stage, seeds, names = step
+    if script == "paper":
+        return diversity.plan_paper(Runs("diversity"), seeds, names)
     names = [name for name in names if name not in DROPPED]
     if script == "paths":
         return suite_paths.plan(Runs("suite_paths"), stage, seeds, names)
@@ -71,7 +85,9 @@ def run_next(step: Step, data: Path) -> bool:
         with lock(step[0], wanted) as is_ours:
             if not is_ours or wanted not in left(step):
                 continue
-            if step[0] == "paths":
+            if step[0] == "paper":
+                diversity.make_paper(Runs("diversity"), wanted)
+            elif step[0] == "paths":
                 suite_paths.make(Runs("suite_paths"), wanted, data)
             else:
                 suite.make(Runs("suite"), wanted, data)
