@@ -38,6 +38,8 @@ QUEUE: list[Step] = [
     # What decided the default: the recipe against the former one.
     ("suite", "large", [0, 1], ["default", "calm-feature", RECIPE]),
     ("suite", "large", [0], ["catboost", "tabm-calm", "tabm-refined"]),
+    # Is it worth it to train the same four times, as one ensemble?
+    ("suite", "large", [0], ["networks-4-refined"]),
     # The table: seed by seed, so that one that is stopped early has all the sets.
     *(
         (
@@ -50,8 +52,6 @@ QUEUE: list[Step] = [
     ),
     # Candidates that need hardly any time to be judged.
     ("suite", "small", [0], CANDIDATES),
-    # Is it worth it to train the same four times, as one ensemble?
-    ("suite", "large", [0], ["networks-4-refined"]),
     *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
     # Side by side with what the method is made of, on parts of the sets.
     *(
