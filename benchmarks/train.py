@@ -451,7 +451,12 @@ def test_part(data: Any, x_num: Any, x_cat: Any, rows: Any) -> tuple[Any, ...]:
 
     y = target(data.table, data.schema)
     preprocessor = Preprocessor().fit(
-        x_num, x_cat, y, task=data.schema.task, rows=data.parts["train"]
+        x_num,
+        x_cat,
+        y,
+        task=data.schema.task,
+        min_frequency=data.schema.min_frequency,
+        rows=data.parts["train"],
     )
     scores, codes = preprocessor.transform(x_num, x_cat, rows=rows)
     scaled = preprocessor.scale_target(y[rows], data.schema.task)
