@@ -64,7 +64,7 @@ def compare(
                 )
             else:
                 other = prepared.train_ensemble(
-                    replace(config, variant=name),
+                    [replace(config, variant=name)],
                     device=device,
                     on_epoch=lambda _: is_stopped(),
                 )

@@ -177,6 +177,9 @@ PRESETS: dict[Preset, dict[str, Any]] = {
   its own permutation of the rows.
 """
 
+MAX_SEEDS = 16
+"""Networks of one ensemble, each with its seed."""
+
 
 ALIASES: dict[str, str] = {
     **dict.fromkeys(("learning_rate", "learning_rate_init", "eta"), "lr"),

@@ -117,9 +117,22 @@ class Prepared:
             **options,
         )
 
-    def train_ensemble(self, config: TrainConfig, **options: Any) -> Ensemble:
+    def train_ensemble(
+        self, configs: Sequence[TrainConfig], **options: Any
+    ) -> Ensemble:
+        """A network with each of the settings, the members of all as one ensemble.
+
+        If training is stopped, no further network begins: a member that has hardly
+        been trained is none.
+        """
+        fits: list[Fit] = []
+        for config in configs:
+            fits.append(self.fit(config, **options))
+            if fits[-1].stopped_early:
+                break
+        first, *others = fits
         return Ensemble(
-            self.schema, self.preprocessor, config, self.fit(config, **options)
+            self.schema, self.preprocessor, configs[0], first, tuple(others)
         )
 
 
@@ -253,7 +266,7 @@ def train_ensemble(
     table: Table,
     schema: Schema,
     parts: Parts,
-    config: TrainConfig,
+    config: TrainConfig | Sequence[TrainConfig],
     *,
     weight: Float | None = None,
     **options: Any,
@@ -261,11 +274,13 @@ def train_ensemble(
     """Fit the preprocessing on the train part, then the network on it and val.
 
     Args:
+        config: the settings, or those of each network of one ensemble.
         weight: how much each row counts.
         options: those of `lometab.train.fit`: `device`, `on_epoch`, `resume` and more.
     """
     prepared = prepare(table, schema, parts, weight=weight)
-    return prepared.train_ensemble(config, **options)
+    configs = [config] if isinstance(config, TrainConfig) else config
+    return prepared.train_ensemble(configs, **options)
 
 
 def answer(

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lometab.answering import Answering, AnsweringClasses, AnsweringNumbers
 from lometab.config import (
+    MAX_SEEDS,
     BinEdges,
     Preset,
     Task,
@@ -99,6 +100,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
+        n_seeds: int | None = None,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,
@@ -110,8 +112,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """
         Args:
-            preset: `fast`, `default` or `paper`; see `lometab.config.PRESETS`. It
-                decides each of the settings below that is None.
+            preset: `fast`, `default` or `paper`; see `lometab.config.PRESETS`.
+                It decides each of the settings below that is None.
             variant: `lometab`, or one of the baselines `additive`, `tabm`,
                 `deep-ensemble` and `mlp`.
             k: members of the ensemble.
@@ -144,6 +146,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
             stop_on: what chooses the epoch: `score`, or for classes `nll`, the
                 negative log-likelihood.
             decay_masks: whether masks decay as the other weights do.
+            n_seeds: so many networks, each with its seed, whose members are one
+                ensemble; None: one.
             validation_fraction: share of the rows that `fit` sets aside to choose the
                 epoch by, unless it is given validation rows.
             refit: train again on all rows, validation included, for as many epochs as
@@ -186,6 +190,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         self.lr_patience = lr_patience
         self.stop_on = stop_on
         self.decay_masks = decay_masks
+        self.n_seeds = n_seeds
         self.validation_fraction = validation_fraction
         self.refit = refit
         self.columns = columns
@@ -241,7 +246,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         check_train_part(target[parts["train"]], self._labels)
         schema = self._schema(table, kinds, target, getattr(y, "name", None))
         whole = {**table, schema.target: target}
-        self.ensemble_ = self._train(whole, schema, parts, config, weight, on_epoch)
+        configs = self._seeded(config)
+        self.ensemble_ = self._train(whole, schema, parts, configs, weight, on_epoch)
         self.train_variance_ = float(np.var(target[parts["train"]]))
         val = {name: column[parts["val"]] for name, column in table.items()}
         self.calibrator_ = Calibrator.fit(target[parts["val"]], *self._answer(val))
@@ -252,9 +258,10 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         )
         if self.refit:
             rows = np.sort(np.concatenate([parts["train"], parts["val"]]))
-            again = replace(
-                config, max_epochs=self.ensemble_.fit.best_epoch, patience=None
-            )
+            again = [
+                replace(each, max_epochs=fit.best_epoch, patience=None)
+                for each, fit in zip(configs, self.ensemble_.fits, strict=False)
+            ]
             both: Parts = {"train": rows, "val": parts["val"]}
             self.ensemble_ = self._train(whole, schema, both, again, weight, on_epoch)
         return self
@@ -264,16 +271,16 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         table: Columns,
         schema: Schema,
         parts: Parts,
-        config: TrainConfig,
+        configs: Sequence[TrainConfig],
         weight: Float | None,
         on_epoch: Callable[[Progress], bool | None] | None,
     ) -> Ensemble:
-        with show_progress(self.verbose, config) as show, use_threads(self.n_jobs):
+        with show_progress(self.verbose, configs[0]) as show, use_threads(self.n_jobs):
             ensemble = train_ensemble(
                 table,
                 schema,
                 parts,
-                config,
+                configs,
                 weight=weight,
                 device=choose_device(self.device),
                 on_epoch=_both(show, on_epoch),
@@ -314,7 +321,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
 
     @property
     def history_(self) -> list[Progress]:
-        """What each epoch of training came to."""
+        """What each epoch of training came to; of several networks, of the first."""
         history: list[Progress] = self.ensemble_.fit.history
         return history
 
@@ -341,6 +348,18 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         else:
             seed = int(check_random_state(state).randint(2**31))
         return from_preset(self.preset, seed=seed, **given)
+
+    def _seeded(self, config: TrainConfig) -> list[TrainConfig]:
+        """The settings of each network."""
+        n_seeds = 1 if self.n_seeds is None else self.n_seeds
+        if not isinstance(n_seeds, Integral) or not 1 <= n_seeds <= MAX_SEEDS:
+            raise ConfigError(
+                f"n_seeds must be a whole number, at least 1 and at most {MAX_SEEDS}, "
+                f"however: {n_seeds!r}"
+            )
+        return [
+            replace(config, seed=(config.seed + i) % 2**31) for i in range(int(n_seeds))
+        ]
 
     def _append(
         self, table: Columns, target: Array, X_val: Any, y_val: Any
@@ -640,6 +659,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
+        n_seeds: int | None = None,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,
@@ -680,6 +700,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
             lr_patience=lr_patience,
             stop_on=stop_on,
             decay_masks=decay_masks,
+            n_seeds=n_seeds,
             validation_fraction=validation_fraction,
             refit=refit,
             columns=columns,

@@ -1,7 +1,9 @@
 """A fitted estimator as a directory: weights as safetensors, all else as JSON."""
 
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import count
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,13 +52,11 @@ def save_estimator(estimator: Any, directory: Path) -> None:
         "schema": ensemble.schema.to_dict(),
         "preprocessor": ensemble.preprocessor.to_dict(),
         "config": asdict(ensemble.config),
-        "fit": {
-            "history": [asdict(progress) for progress in fitted.history],
-            "best_epoch": fitted.best_epoch,
-            "best_score": fitted.best_score,
-            "stopped_early": fitted.stopped_early,
-            "seconds": fitted.seconds,
-        },
+        "fit": _describe(fitted),
+        "others": [
+            {"config": asdict(fit.model.config), "fit": _describe(fit)}
+            for fit in ensemble.others
+        ],
         "train_variance": estimator.train_variance_,
         "temperature": calibrator.temperature,
         "conformal": {
@@ -67,7 +67,11 @@ def save_estimator(estimator: Any, directory: Path) -> None:
         "naive": estimator.naive_.to_dict(),
     }
     text = json.dumps(state, default=_to_number)
-    tensors = {f"model.{n}": t.contiguous() for n, t in model.state_dict().items()}
+    tensors = {
+        f"{prefix}{name}": tensor.contiguous()
+        for prefix, each in zip(_prefixes(), ensemble.models, strict=False)
+        for name, tensor in each.state_dict().items()
+    }
     tensors |= {f"bins.{i}": edges for i, edges in enumerate(model.bins)}
     for name in _SCORES:
         scores = getattr(calibrator, name)
@@ -113,10 +117,12 @@ def _from_state(kind: type[T], state: Any, tensors: dict[str, torch.Tensor]) -> 
     schema = Schema.from_dict(state["schema"])
     preprocessor = Preprocessor.from_dict(state["preprocessor"])
     config = stored_config(state["config"])
-    model = _load_model(schema, preprocessor, config, tensors)
-    history = [Progress(**progress) for progress in state["fit"].pop("history")]
-    fitted = Fit(model=model, history=history, **state["fit"])
-    estimator.ensemble_ = Ensemble(schema, preprocessor, config, fitted)
+    stored = [state, *state.get("others", ())]
+    first, *others = [
+        _load_fit(schema, preprocessor, each, tensors, prefix)
+        for each, prefix in zip(stored, _prefixes(), strict=False)
+    ]
+    estimator.ensemble_ = Ensemble(schema, preprocessor, config, first, tuple(others))
     estimator.train_variance_ = state["train_variance"]
     scores: dict[str, Any] = {
         name: tensors[name].numpy() for name in _SCORES if name in tensors
@@ -130,11 +136,42 @@ def _from_state(kind: type[T], state: Any, tensors: dict[str, torch.Tensor]) -> 
     return fitted_estimator
 
 
+def _describe(fit: Fit) -> dict[str, Any]:
+    return {
+        "history": [asdict(progress) for progress in fit.history],
+        "best_epoch": fit.best_epoch,
+        "best_score": fit.best_score,
+        "stopped_early": fit.stopped_early,
+        "seconds": fit.seconds,
+    }
+
+
+def _prefixes() -> Iterator[str]:
+    """Of the weights of each network."""
+    yield "model."
+    for i in count():
+        yield f"others.{i}."
+
+
+def _load_fit(
+    schema: Schema,
+    preprocessor: Preprocessor,
+    state: Mapping[str, Any],
+    tensors: dict[str, torch.Tensor],
+    prefix: str,
+) -> Fit:
+    config = stored_config(state["config"])
+    model = _load_model(schema, preprocessor, config, tensors, prefix)
+    history = [Progress(**progress) for progress in state["fit"]["history"]]
+    return Fit(model=model, **{**state["fit"], "history": history})
+
+
 def _load_model(
     schema: Schema,
     preprocessor: Preprocessor,
     config: TrainConfig,
     tensors: dict[str, torch.Tensor],
+    prefix: str,
 ) -> LoMETab:
     with torch.random.fork_rng([]):  # a new model draws weights, in vain
         model = LoMETab(
@@ -145,9 +182,9 @@ def _load_model(
         )
     model.load_state_dict(
         {
-            name.removeprefix("model."): tensor
+            name.removeprefix(prefix): tensor
             for name, tensor in tensors.items()
-            if name.startswith("model.")
+            if name.startswith(prefix)
         }
     )
     return model.eval()

@@ -17,7 +17,14 @@ from pydantic import Tag as Form
 
 from app.jobs import budget
 from app.storage.enums import SEARCHES, JobKind
-from lometab.config import ALIASES, PRESETS, BaselineName, Preset, TrainConfig
+from lometab.config import (
+    ALIASES,
+    MAX_SEEDS,
+    PRESETS,
+    BaselineName,
+    Preset,
+    TrainConfig,
+)
 from lometab.space import (
     BUDGET_SPACE,
     CATBOOST,
@@ -192,7 +199,7 @@ class JobSettings(BaseModel):
     n_seeds: int = Field(
         default=1,
         ge=1,
-        le=16,
+        le=MAX_SEEDS,
         description="Train so many times, each with its seed, and serve all members "
         "as one model of n_seeds x k.",
     )

@@ -211,7 +211,7 @@ def test_an_outcome_is_what_its_answers_say() -> None:
     parts = split_rows(table, schema, Split())
     config = TrainConfig(k=3, d_block=8, n_bins=4, d_embedding=4, max_epochs=2)
     prepared = prepare(table, schema, parts, ("train", "val", "test"))
-    ensemble = prepared.train_ensemble(config)
+    ensemble = prepared.train_ensemble([config])
     found = measure(prepared, ensemble)
     x_num, x_cat = features(table, schema)
     y, rows = target(table, schema), parts["test"]

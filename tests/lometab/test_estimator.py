@@ -520,6 +520,51 @@ def test_a_saved_estimator_answers_as_before(task: str, tmp_path: Path) -> None:
     loaded.fit(X, y)  # and it can be trained anew
 
 
+def test_several_networks_are_one_ensemble(tmp_path: Path) -> None:
+    X, y = numbers()
+    model = regressor(max_epochs=2, n_seeds=3, random_state=5).fit(X, y)
+    k = model.ensemble_.fit.k
+    assert model.predict_members(X).shape == (len(X), 3 * k)
+    for i, members in enumerate(np.split(model.predict_members(X), 3, axis=1)):
+        # The split is that of the first seed, so only it can be trained alone here.
+        assert model.ensemble_.fits[i].model.config.seed == 5 + i
+        if i == 0:
+            alone = regressor(max_epochs=2, random_state=5).fit(X, y)
+            np.testing.assert_array_equal(members, alone.predict_members(X))
+    model.save(tmp_path / "model")
+    loaded = LoMETabRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_members(X), model.predict_members(X))
+    assert loaded.report(X, y) == model.report(X, y)
+    assert len(loaded.ensemble_.others) == 2
+    model.export_onnx(tmp_path / "model.onnx")
+    answers = Predictor(tmp_path / "model.onnx").predict(
+        {f"x{i}": X[:, i].tolist() for i in range(3)}
+    )
+    np.testing.assert_allclose(answers.members, model.predict_members(X), rtol=1e-4)
+
+
+def test_no_network_begins_after_a_stop() -> None:
+    model = regressor(max_epochs=3, n_seeds=3).fit(*numbers(), on_epoch=lambda _: True)
+    assert len(model.ensemble_.fits) == 1
+
+
+def test_several_networks_are_trained_again_on_all_rows() -> None:
+    model = regressor(max_epochs=3, n_seeds=2, refit=True).fit(*numbers())
+    once = regressor(max_epochs=3, n_seeds=2).fit(*numbers())
+    assert [len(fit.history) for fit in model.ensemble_.fits] == [
+        fit.best_epoch for fit in once.ensemble_.fits
+    ]
+
+
+def test_networks_have_seeds_of_their_own() -> None:
+    last = TrainConfig(seed=2**31 - 1)
+    assert [each.seed for each in regressor(n_seeds=2)._seeded(last)] == [last.seed, 0]
+    assert regressor()._seeded(last) == [last]
+    for n_seeds in (0, 17, 1.5):
+        with pytest.raises(ConfigError, match="n_seeds must be a whole number"):
+            regressor(n_seeds=n_seeds).fit(*numbers())
+
+
 def test_names_are_saved(tmp_path: Path) -> None:
     model = classifier(max_epochs=1).fit(pandas_frame(mixed()), np.arange(90) % 2)
     model.save(tmp_path)
