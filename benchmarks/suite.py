@@ -332,8 +332,9 @@ DECIDED = """## What decided the default
 those of *decision rows*: training rows that no run saw, neither to learn nor to choose
 its epoch. *% better* is the mean over sets of paired differences with a 95 % interval
 by drawing sets and seeds; n is the number of runs. `default` is the default preset
-before; the present one is `calm-feature`. Endings of the same runs (with and without an
-average, by which rule and patience) were compared before, in
+before; the present one is `refined`, which is `calm-feature` with other edges of bins:
+on sets where these are the same, so are the runs. Endings of the same runs (with and
+without an average, by which rule and patience) were compared before, in
 `benchmarks/results/suite_paths.jsonl`.
 
 """
