@@ -384,5 +384,6 @@ CONTENDERS: dict[str, Contender] = {
 DROPPED: dict[str, str] = {
     "deep": "tiny, small: sigma 2 overfits; on few rows worse than the default",
     "deep-ema": "tiny, small: as deep; validation says better, decision rows worse",
+    "best": "large: not better than calm-feature, which costs a fraction of it",
 }
 """Clearly worse on the decision rows of a stage: no further runs, with the reason."""

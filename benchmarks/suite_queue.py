@@ -15,7 +15,6 @@ from typing import Any
 
 import diversity
 import suite
-import suite_paths
 import torch
 from contenders import DROPPED
 from record import ROOT, Runs
@@ -32,7 +31,7 @@ CANDIDATES = [
     "calm-feature-share",
 ]
 Step = tuple[str, StageName, list[int], list[str]]
-"""Which script, stage, seeds, and contenders, recipes or data sets."""
+"""`suite` with stage, seeds and contenders, or `paper` with seeds and data sets."""
 
 QUEUE: list[Step] = [
     # What decided the default: the recipe against the former one.
@@ -68,8 +67,6 @@ def left(step: Step) -> Iterator[dict[str, Any]]:
     if script == "paper":
         return diversity.plan_paper(Runs("diversity"), seeds, names)
     names = [name for name in names if name not in DROPPED]
-    if script == "paths":
-        return suite_paths.plan(Runs("suite_paths"), stage, seeds, names)
     return suite.plan(Runs("suite"), stage, seeds, names)
 
 
@@ -87,8 +84,6 @@ def run_next(step: Step, data: Path) -> bool:
                 continue
             if step[0] == "paper":
                 diversity.make_paper(Runs("diversity"), wanted)
-            elif step[0] == "paths":
-                suite_paths.make(Runs("suite_paths"), wanted, data)
             else:
                 suite.make(Runs("suite"), wanted, data)
             return True
