@@ -125,7 +125,7 @@ def show_reports(client: httpx.Client, job: dict) -> None:
     console.print(
         f"\nDiversity of the {diversity['k']} members on {diversity['n_rows']} test "
         f"rows: ambiguity {ambiguity['mean']:.4f}, normalized "
-        f"{ambiguity['normalized']:.4f} ({diversity['regime']}: {diversity['advice']})"
+        f"{ambiguity['normalized']:.4f} ({diversity['advice']})"
     )
     report = client.get(job["links"]["report"]).raise_for_status().json()
     scores = report["scores"]["test"]

@@ -1,7 +1,7 @@
 """What can be chosen about a model and its training, with bounds and presets."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -223,6 +223,16 @@ _BEFORE: dict[str, Any] = {"bin_edges": "quantile"}
 def stored_config(settings: Mapping[str, Any]) -> TrainConfig:
     """Settings that were stored, by this version or an older one."""
     return TrainConfig(**{**_BEFORE, **settings})
+
+
+def with_seeds(config: TrainConfig, n_seeds: int) -> list[TrainConfig]:
+    """The settings of so many networks: from the config's seed on, each has its own."""
+    if not isinstance(n_seeds, Integral) or not 1 <= n_seeds <= MAX_SEEDS:
+        raise ConfigError(
+            f"n_seeds must be a whole number, at least 1 and at most {MAX_SEEDS}, "
+            f"however: {n_seeds!r}"
+        )
+    return [replace(config, seed=(config.seed + i) % 2**31) for i in range(n_seeds)]
 
 
 def from_preset(preset: Preset, **overrides: Any) -> TrainConfig:

@@ -266,7 +266,7 @@ def train_ensemble(
     table: Table,
     schema: Schema,
     parts: Parts,
-    config: TrainConfig | Sequence[TrainConfig],
+    config: TrainConfig,
     *,
     weight: Float | None = None,
     **options: Any,
@@ -274,13 +274,11 @@ def train_ensemble(
     """Fit the preprocessing on the train part, then the network on it and val.
 
     Args:
-        config: the settings, or those of each network of one ensemble.
         weight: how much each row counts.
         options: those of `lometab.train.fit`: `device`, `on_epoch`, `resume` and more.
     """
     prepared = prepare(table, schema, parts, weight=weight)
-    configs = [config] if isinstance(config, TrainConfig) else config
-    return prepared.train_ensemble(configs, **options)
+    return prepared.train_ensemble([config], **options)
 
 
 def answer(

@@ -22,15 +22,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lometab.answering import Answering, AnsweringClasses, AnsweringNumbers
 from lometab.config import (
-    MAX_SEEDS,
     BinEdges,
     Preset,
     Task,
     TrainConfig,
     Variant,
     from_preset,
+    with_seeds,
 )
-from lometab.ensemble import Ensemble, answer, train_ensemble
+from lometab.ensemble import Ensemble, answer, prepare
 from lometab.errors import (
     ConfigError,
     DataError,
@@ -100,7 +100,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
-        n_seeds: int | None = None,
+        n_seeds: int = 1,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,
@@ -147,7 +147,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
                 negative log-likelihood.
             decay_masks: whether masks decay as the other weights do.
             n_seeds: so many networks, each with its seed, whose members are one
-                ensemble; None: one.
+                ensemble.
             validation_fraction: share of the rows that `fit` sets aside to choose the
                 epoch by, unless it is given validation rows.
             refit: train again on all rows, validation included, for as many epochs as
@@ -246,7 +246,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         check_train_part(target[parts["train"]], self._labels)
         schema = self._schema(table, kinds, target, getattr(y, "name", None))
         whole = {**table, schema.target: target}
-        configs = self._seeded(config)
+        configs = with_seeds(config, self.n_seeds)
         self.ensemble_ = self._train(whole, schema, parts, configs, weight, on_epoch)
         self.train_variance_ = float(np.var(target[parts["train"]]))
         val = {name: column[parts["val"]] for name, column in table.items()}
@@ -276,12 +276,9 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         on_epoch: Callable[[Progress], bool | None] | None,
     ) -> Ensemble:
         with show_progress(self.verbose, configs[0]) as show, use_threads(self.n_jobs):
-            ensemble = train_ensemble(
-                table,
-                schema,
-                parts,
+            prepared = prepare(table, schema, parts, weight=weight)
+            ensemble = prepared.train_ensemble(
                 configs,
-                weight=weight,
                 device=choose_device(self.device),
                 on_epoch=_both(show, on_epoch),
             )
@@ -348,18 +345,6 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         else:
             seed = int(check_random_state(state).randint(2**31))
         return from_preset(self.preset, seed=seed, **given)
-
-    def _seeded(self, config: TrainConfig) -> list[TrainConfig]:
-        """The settings of each network."""
-        n_seeds = 1 if self.n_seeds is None else self.n_seeds
-        if not isinstance(n_seeds, Integral) or not 1 <= n_seeds <= MAX_SEEDS:
-            raise ConfigError(
-                f"n_seeds must be a whole number, at least 1 and at most {MAX_SEEDS}, "
-                f"however: {n_seeds!r}"
-            )
-        return [
-            replace(config, seed=(config.seed + i) % 2**31) for i in range(int(n_seeds))
-        ]
 
     def _append(
         self, table: Columns, target: Array, X_val: Any, y_val: Any
@@ -659,7 +644,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
-        n_seeds: int | None = None,
+        n_seeds: int = 1,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,

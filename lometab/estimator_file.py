@@ -1,9 +1,8 @@
 """A fitted estimator as a directory: weights as safetensors, all else as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import count
 from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,8 +67,8 @@ def save_estimator(estimator: Any, directory: Path) -> None:
     }
     text = json.dumps(state, default=_to_number)
     tensors = {
-        f"{prefix}{name}": tensor.contiguous()
-        for prefix, each in zip(_prefixes(), ensemble.models, strict=False)
+        f"{_prefix(i)}{name}": tensor.contiguous()
+        for i, each in enumerate(ensemble.models)
         for name, tensor in each.state_dict().items()
     }
     tensors |= {f"bins.{i}": edges for i, edges in enumerate(model.bins)}
@@ -119,8 +118,8 @@ def _from_state(kind: type[T], state: Any, tensors: dict[str, torch.Tensor]) -> 
     config = stored_config(state["config"])
     stored = [state, *state.get("others", ())]
     first, *others = [
-        _load_fit(schema, preprocessor, each, tensors, prefix)
-        for each, prefix in zip(stored, _prefixes(), strict=False)
+        _load_fit(schema, preprocessor, each, tensors, _prefix(i))
+        for i, each in enumerate(stored)
     ]
     estimator.ensemble_ = Ensemble(schema, preprocessor, config, first, tuple(others))
     estimator.train_variance_ = state["train_variance"]
@@ -146,11 +145,9 @@ def _describe(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _prefixes() -> Iterator[str]:
-    """Of the weights of each network."""
-    yield "model."
-    for i in count():
-        yield f"others.{i}."
+def _prefix(network: int) -> str:
+    """Of the names of its weights; files of before have one network."""
+    return f"others.{network - 1}." if network else "model."
 
 
 def _load_fit(

@@ -145,7 +145,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     import torch
 
     from lometab.baselines import check_installed, compare
-    from lometab.config import stored_config
+    from lometab.config import stored_config, with_seeds
     from lometab.drift import make_reference
     from lometab.ensemble import Ensemble, measure
     from lometab.evaluation import Run, SeedOutcome, make_reports
@@ -170,7 +170,7 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
         ensemble = combine(prepared, list(_load_networks(spec, folder, prepared)))
         runs = [ensemble]
     else:
-        configs = [replace(config, seed=config.seed + i) for i in range(spec.n_seeds)]
+        configs = with_seeds(config, spec.n_seeds)
         fits = Training(spec, folder, send, orders).fit_all(prepared, configs)
         runs = [
             Ensemble(schema, prepared.preprocessor, each, fit)

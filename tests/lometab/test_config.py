@@ -13,6 +13,7 @@ from lometab.config import (
     TrainConfig,
     from_preset,
     stored_config,
+    with_seeds,
 )
 from lometab.errors import ConfigError, LoMETabError
 
@@ -42,6 +43,12 @@ def test_what_older_versions_stored_is_as_it_was() -> None:
     del stored["bin_edges"]
     assert stored_config(stored).bin_edges == "quantile"
     assert TrainConfig(**stored).bin_edges == "refined"
+
+
+def test_networks_have_seeds_of_their_own() -> None:
+    last = TrainConfig(seed=2**31 - 1, k=3)
+    assert [each.seed for each in with_seeds(last, 2)] == [last.seed, 0]
+    assert with_seeds(last, 1) == [last]
 
 
 def test_overrides_take_the_place_of_the_presets_settings() -> None:

@@ -469,6 +469,16 @@ def test_resume_refuses_other_settings(tmp_path) -> None:
         run(resume=checkpoint, lr=1e-4)
 
 
+def test_a_checkpoint_of_a_version_without_edges_of_bins_resumes(tmp_path) -> None:
+    interrupt_after(2, tmp_path, "regression", bin_edges="quantile", max_epochs=4)
+    file = tmp_path / "checkpoint.json"
+    state = json.loads(file.read_text())
+    del state["config"]["bin_edges"]
+    file.write_text(json.dumps(state))
+    resumed = run(resume=Checkpoint.load(tmp_path), bin_edges="quantile", max_epochs=4)
+    assert_same(resumed, run(bin_edges="quantile", max_epochs=4))
+
+
 def test_checkpoint_files_hold_plain_data(tmp_path) -> None:
     checkpoint = interrupt_after(1, tmp_path, "regression")
     state = json.loads((tmp_path / "checkpoint.json").read_text())
