@@ -21,7 +21,7 @@ from record import ROOT, Runs
 from suite_sets import StageName
 from tables import DATA
 
-RECIPE = "refined"
+RECIPE, BEST = "refined", "networks-4-refined"
 OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
 CANDIDATES = [
     "calm-feature-lr",
@@ -38,7 +38,7 @@ QUEUE: list[Step] = [
     ("suite", "large", [0, 1], ["default", "calm-feature", RECIPE]),
     ("suite", "large", [0], ["catboost", "tabm-calm", "tabm-refined"]),
     # Is it worth it to train the same four times, as one ensemble?
-    ("suite", "large", [0], ["networks-4-refined"]),
+    ("suite", "large", [0], [BEST]),
     # The table: seed by seed, so that one that is stopped early has all the sets.
     *(
         (
@@ -49,9 +49,10 @@ QUEUE: list[Step] = [
         )
         for seed in range(5)
     ),
+    *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
+    *(("suite", "full", [seed], [BEST]) for seed in range(5)),
     # Candidates that need hardly any time to be judged.
     ("suite", "small", [0], CANDIDATES),
-    *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
     # Side by side with what the method is made of, on parts of the sets.
     *(
         ("suite", "small", [seed], ["default", RECIPE, "tabm-refined", *OTHERS])

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lometab.answering import Answering, AnsweringClasses, AnsweringNumbers
 from lometab.config import (
+    PRESET_SEEDS,
     BinEdges,
     Preset,
     Task,
@@ -100,7 +101,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
-        n_seeds: int = 1,
+        n_seeds: int | None = None,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,
@@ -112,7 +113,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """
         Args:
-            preset: `fast`, `default` or `paper`; see `lometab.config.PRESETS`.
+            preset: `fast`, `default`, `best` or `paper`; see `lometab.config.PRESETS`.
                 It decides each of the settings below that is None.
             variant: `lometab`, or one of the baselines `additive`, `tabm`,
                 `deep-ensemble` and `mlp`.
@@ -147,7 +148,7 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
                 negative log-likelihood.
             decay_masks: whether masks decay as the other weights do.
             n_seeds: so many networks, each with its seed, whose members are one
-                ensemble.
+                ensemble; None: as the preset has it, one but for `best`.
             validation_fraction: share of the rows that `fit` sets aside to choose the
                 epoch by, unless it is given validation rows.
             refit: train again on all rows, validation included, for as many epochs as
@@ -246,7 +247,8 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         check_train_part(target[parts["train"]], self._labels)
         schema = self._schema(table, kinds, target, getattr(y, "name", None))
         whole = {**table, schema.target: target}
-        configs = with_seeds(config, self.n_seeds)
+        n_seeds = PRESET_SEEDS[self.preset] if self.n_seeds is None else self.n_seeds
+        configs = with_seeds(config, n_seeds)
         self.ensemble_ = self._train(whole, schema, parts, configs, weight, on_epoch)
         self.train_variance_ = float(np.var(target[parts["train"]]))
         val = {name: column[parts["val"]] for name, column in table.items()}
@@ -644,7 +646,7 @@ class LoMETabClassifier(AnsweringClasses, ClassifierMixin, _LoMETabEstimator):  
         lr_patience: float | None = None,
         stop_on: Literal["score", "nll"] | None = None,
         decay_masks: bool | None = None,
-        n_seeds: int = 1,
+        n_seeds: int | None = None,
         validation_fraction: float = 0.2,
         refit: bool = False,
         columns: Mapping[str | int, ColumnKind] | None = None,

@@ -20,6 +20,7 @@ from app.storage.enums import SEARCHES, JobKind
 from lometab.config import (
     ALIASES,
     MAX_SEEDS,
+    PRESET_SEEDS,
     PRESETS,
     BaselineName,
     Preset,
@@ -201,7 +202,8 @@ class JobSettings(BaseModel):
         ge=1,
         le=MAX_SEEDS,
         description="Train so many times, each with its seed, and serve all members "
-        "as one model of n_seeds x k.",
+        "as one model of n_seeds x k. With the preset `best` a job of kind train "
+        "without a budget has 4, unless you set another number.",
     )
     members: Literal["all", "selected"] | Annotated[int, Field(ge=1, le=4096)] = Field(
         default="all",
@@ -329,7 +331,11 @@ class JobSettings(BaseModel):
         settings = next((s for name, s in PRESETS.items() if name == preset), None)
         if settings is None or not isinstance(given, dict):
             return body
-        return {**body, "hyperparameters": {**settings, **given}}
+        body = {**body, "hyperparameters": {**settings, **given}}
+        is_search = body.get("kind", JobKind.TRAIN) != JobKind.TRAIN
+        if not is_search and body.get("time_budget_seconds") is None:
+            body.setdefault("n_seeds", PRESET_SEEDS[preset])
+        return body
 
     @model_validator(mode="after")
     def check_kind(self) -> Self:

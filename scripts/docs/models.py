@@ -5,7 +5,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from app.api.docstrings import read_docstrings
 from app.jobs import JobSettings
-from lometab.config import PRESETS, ModelConfig, TrainConfig
+from lometab.config import PRESET_SEEDS, PRESETS, ModelConfig, TrainConfig
 from lometab.table import ReadOptions, Split
 from scripts.docs.text import WARNING, code, table
 
@@ -41,6 +41,7 @@ def presets() -> list[str]:
     names = [*PRESETS]
     keys = [*dict.fromkeys(key for each in PRESETS.values() for key in each)]
     rows = [(key, [PRESETS[name].get(key) for name in names]) for key in keys]
+    rows.append(("n_seeds", [PRESET_SEEDS[name] for name in names]))
     differ = [row for row in rows if any(value != row[1][0] for value in row[1])]
     same = [f"`{key}` {_show(v[0])}" for key, v in rows if (key, v) not in differ]
     lines = table(

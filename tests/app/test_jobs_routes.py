@@ -97,6 +97,24 @@ def test_preset_fills_what_was_not_chosen(client: TestClient, table_csv: str) ->
     assert (chosen["rank"], chosen["k"], chosen["max_epochs"]) == (2, 8, 60)
 
 
+@pytest.mark.parametrize(
+    ("config", "n_seeds"),
+    [
+        ({}, 4),
+        ({"n_seeds": 2}, 2),
+        ({"time_budget_seconds": 60}, 1),
+        ({"kind": "sweep"}, 1),
+        ({"kind": "tune"}, 1),
+        ({"preset": "default"}, 1),
+    ],
+)
+def test_the_preset_best_trains_several_networks(
+    client: TestClient, table_csv: str, config: dict[str, Any], n_seeds: int
+) -> None:
+    body = {"target": "y", "preset": "best", **config}
+    assert post(client, table_csv, body).json()["config"]["n_seeds"] == n_seeds
+
+
 @pytest.mark.both_databases
 def test_same_bytes_are_one_dataset(
     client: TestClient, table_csv: str, database: sa.Connection

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lometab.config import (
+    PRESET_SEEDS,
     PRESETS,
     ModelConfig,
     TrainConfig,
@@ -49,6 +50,12 @@ def test_networks_have_seeds_of_their_own() -> None:
     last = TrainConfig(seed=2**31 - 1, k=3)
     assert [each.seed for each in with_seeds(last, 2)] == [last.seed, 0]
     assert with_seeds(last, 1) == [last]
+
+
+def test_best_is_the_network_of_the_default_several_times() -> None:
+    assert from_preset("best", seed=3) == from_preset("default", seed=3)
+    assert {name: n for name, n in PRESET_SEEDS.items() if n > 1} == {"best": 4}
+    assert PRESET_SEEDS.keys() == PRESETS.keys()
 
 
 def test_overrides_take_the_place_of_the_presets_settings() -> None:

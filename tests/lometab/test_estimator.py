@@ -559,6 +559,15 @@ def test_several_networks_are_trained_again_on_all_rows() -> None:
     ]
 
 
+def test_the_preset_best_has_several_networks() -> None:
+    X, y = numbers()
+    small = {"k": 2, "d_block": 8, "n_bins": 4, "d_embedding": 2, "max_epochs": 1}
+    best = LoMETabRegressor(preset="best", random_state=0, **small).fit(X, y)
+    assert len(best.ensemble_.fits) == 4
+    two = LoMETabRegressor(preset="best", n_seeds=2, random_state=0, **small).fit(X, y)
+    assert len(two.ensemble_.fits) == 2
+
+
 @pytest.mark.parametrize("n_seeds", [0, 17, 1.5])
 def test_a_number_of_networks_that_cannot_be(n_seeds: Any) -> None:
     with pytest.raises(ConfigError, match="n_seeds must be a whole number"):
