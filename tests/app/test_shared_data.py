@@ -173,7 +173,7 @@ def fit_schema(raw: bytes, target: str) -> Schema:
 
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of columns that are not used
-        patch.setattr(lometab.estimator, "train_ensemble", stop)
+        patch.setattr(lometab.estimator, "prepare", stop)
         with pytest.raises(KeyboardInterrupt):
             estimator().fit(frame, y)
     return found[0]
