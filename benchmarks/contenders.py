@@ -363,6 +363,25 @@ CONTENDERS: dict[str, Contender] = {
     "calm-feature-share": own(
         "shared batches: the embedding is computed once", share_batches=True, **FEATURE
     ),
+    "refined-bins-24": own("fewer bins overfit less", **{**REFINED, "n_bins": 24}),
+    "refined-bins-96": own(
+        "the paper's networks have twice the bins or more", **{**REFINED, "n_bins": 96}
+    ),
+    "refined-embedding-24": own(
+        "a wider embedding of each number", **{**REFINED, "d_embedding": 24}
+    ),
+    "refined-rank-16": own(
+        "members that can differ in more ways", **{**REFINED, "rank": 16}
+    ),
+    "refined-rank-4": own("members that share more", **{**REFINED, "rank": 4}),
+    "refined-batch-128": own(
+        "twice the steps an epoch: few rows have few", **{**REFINED, "batch_size": 128}
+    ),
+    "refined-dropout": own("dropout, as TabM has it", **{**REFINED, "dropout": 0.1}),
+    "refined-wide": own(
+        "two layers of 256 in place of three of 128",
+        **{**REFINED, "n_blocks": 2, "d_block": 256},
+    ),
     "mlp": own("one member", variant="mlp"),
     "additive": own("W + AB instead of W * (1 + AB)", variant="additive"),
     "deep-ensemble": own("members that share nothing", variant="deep-ensemble", cost=2),
