@@ -26,12 +26,12 @@ from tables import DATA
 RECIPE, BEST = "refined", "networks-4-refined"
 OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
 CANDIDATES = [
+    *(name for name in CONTENDERS if name.startswith("refined-")),
     "calm-feature-lr",
     "calm-feature-nodecay",
     "calm-feature-he",
     "calm-feature-lr2e-3",
     "calm-feature-share",
-    *(name for name in CONTENDERS if name.startswith("refined-")),
 ]
 Step = tuple[str, StageName, list[int], list[str]]
 """`suite` with stage, seeds and contenders, or `paper` with seeds and data sets."""

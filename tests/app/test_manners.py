@@ -112,6 +112,25 @@ def test_small_answers_and_files_are_not_packed(client: TestClient) -> None:
     assert client.get(f"/jobs/{job['id']}/report", headers=again).status_code == 304
 
 
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [("application/vnd.apache.arrow.stream", None), ("text/csv", "gzip")],
+)
+def test_numbers_are_not_packed_as_they_hardly_get_smaller(
+    client: TestClient, accept: str, expected: str | None
+) -> None:
+    job = succeed(client, "y")
+    rows = [{"x1": i / 7, "colour": "red", "x2": i / 3} for i in range(100)]
+    answer = client.post(
+        f"/models/{job['model_id']}/predict?missing_columns=fill",
+        json={"rows": rows},
+        headers={"Accept": accept, "Accept-Encoding": "gzip"},
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith(accept)
+    assert answer.headers.get("content-encoding") == expected
+
+
 def test_an_unknown_query_parameter_is_named(client: TestClient) -> None:
     check_problem(client.get("/jobs?statu=failed"), 422, "'statu'", "'status'")
     check_problem(client.get("/healthz?a=1"), 422, "'a'")
