@@ -3,7 +3,7 @@
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -81,12 +81,24 @@ def several(reason: str, n: int, *, by_folds: bool, **settings: Any) -> Contende
         by_folds: each network learns from all rows of train and val but for a fold of
             its own, by which it is stopped; else all of them from the same.
     """
+    return _join(reason, [settings] * n, by_folds=by_folds)
+
+
+def mixed(reason: str, *networks: dict[str, Any]) -> Contender:
+    """The members of several networks, each with settings and a seed of its own."""
+    return _join(reason, networks, by_folds=False)
+
+
+def _join(
+    reason: str, networks: Sequence[dict[str, Any]], *, by_folds: bool
+) -> Contender:
+    n = len(networks)
 
     def train(rows: Rows, seed: int, k: int | None) -> Trained:
         folds = _fold(rows.prepared, n, seed) if by_folds else [rows.prepared] * n
         trained = [
             _train_own(rows, _config(settings, n * seed + i, k), fold)
-            for i, fold in enumerate(folds)
+            for i, (settings, fold) in enumerate(zip(networks, folds, strict=True))
         ]
         first = trained[0]
         return replace(
@@ -381,6 +393,13 @@ CONTENDERS: dict[str, Contender] = {
     "refined-wide": own(
         "two layers of 256 in place of three of 128",
         **{**REFINED, "n_blocks": 2, "d_block": 256},
+    ),
+    "mixed-4": mixed(
+        "networks with other settings err otherwise",
+        REFINED,
+        {**REFINED, "n_bins": 96},
+        {**REFINED, "variant": "tabm", "mask_init": "column"},
+        {**REFINED, "n_blocks": 2, "d_block": 256},
     ),
     "mlp": own("one member", variant="mlp"),
     "additive": own("W + AB instead of W * (1 + AB)", variant="additive"),

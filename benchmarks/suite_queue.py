@@ -27,6 +27,8 @@ RECIPE, BEST = "refined", "networks-4-refined"
 OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
 CANDIDATES = [
     *(name for name in CONTENDERS if name.startswith("refined-")),
+    "mixed-4",
+    "networks-4-refined",
     "calm-feature-lr",
     "calm-feature-nodecay",
     "calm-feature-he",
