@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from app import jobs, webhooks
 from app.access import Reader, Writer
@@ -80,8 +80,12 @@ def list_models(
     created_before: Before = None,
 ) -> Page[ModelSummary]:
     """Newest first, in pages."""
-    statement = sa.select(TrainedModel).where(
-        TrainedModel.workspace_id == caller.workspace_id
+    # Not all its metadata, which has histograms and categories of each column.
+    told = [TrainedModel.facts[key].as_json().label(key) for key in _TOLD]
+    statement = (
+        sa.select(TrainedModel, *told)
+        .where(TrainedModel.workspace_id == caller.workspace_id)
+        .options(defer(TrainedModel.facts))
     )
     if name is not None:
         statement = statement.where(TrainedModel.name == name)
@@ -97,12 +101,21 @@ def list_models(
         created_before=created_before,
     )
     response.headers.update(link_next(request, next_cursor))
-    models = [row for (row,) in rows]
-    aliases = _find_aliases(session, models)
+    aliases = _find_aliases(session, [model for model, *_ in rows])
     return Page(
-        data=[ModelSummary(**_summarise(m, aliases[m.id])) for m in models],
+        data=[
+            ModelSummary(
+                **_summarise(model, aliases[model.id]),
+                **dict(zip(_TOLD, values, strict=True)),
+            )
+            for model, *values in rows
+        ],
         next_cursor=next_cursor,
     )
+
+
+_TOLD = ("task", "target", "k")
+"""What a summary takes from the metadata."""
 
 
 def _find_aliases(session: Session, models: list[TrainedModel]) -> dict[str, list[str]]:
@@ -116,12 +129,16 @@ def _find_aliases(session: Session, models: list[TrainedModel]) -> dict[str, lis
     return found
 
 
+def _summary(model: TrainedModel, aliases: list[str]) -> ModelSummary:
+    told = {name: (model.facts or {}).get(name) for name in _TOLD}
+    return ModelSummary(**_summarise(model, aliases), **told)
+
+
 def _summarise(model: TrainedModel, aliases: list[str]) -> dict[str, Any]:
-    told, made = ("task", "target", "k"), ("aliases", "links")
-    names = ModelSummary.model_fields.keys() - {*told, *made}
+    """All but what its metadata tells."""
+    names = ModelSummary.model_fields.keys() - {*_TOLD, "aliases", "links"}
     return {
         **{name: getattr(model, name) for name in names},
-        **{name: (model.facts or {}).get(name) for name in told},
         "aliases": aliases,
         "links": {
             "self": f"/models/{model.id}",
@@ -149,7 +166,8 @@ def read_model(model: ModelDep, session: ReadSessionDep) -> ModelRead:
     job = session.get_one(Job, model.job_id)
     summary = _summarise(model, _find_aliases(session, [model])[model.id])
     return ModelRead(
-        **{**summary, **{name: facts[name] for name in ("task", "target", "k")}},
+        **summary,
+        **{name: facts[name] for name in _TOLD},
         classes=facts["classes"],
         columns=_input_columns(facts),
         warnings=facts.get("warnings", []),
@@ -202,7 +220,7 @@ def change_model(caller: Writer, model_id: ModelId, body: Change) -> ModelSummar
             jobs.rename_model(session, model, body.name)
         body.apply(model, without="name")
         aliases = _find_aliases(session, [model])[model.id]
-    return ModelSummary(**_summarise(model, aliases))
+    return _summary(model, aliases)
 
 
 @router.delete(
@@ -284,7 +302,7 @@ def write_alias(
             _announce(session, model, alias, previous)
         aliases = _find_aliases(session, [model])[model.id]
     response.headers["ETag"] = f'"{model.id}"'
-    return ModelSummary(**_summarise(model, aliases))
+    return _summary(model, aliases)
 
 
 def _announce(

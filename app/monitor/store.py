@@ -30,7 +30,7 @@ def add_counts(
     counts: Mapping[str, Any],
 ) -> None:
     """Add to the row of this day and process, which no other process writes."""
-    if session.get(TrainedModel, model_id) is None:
+    if not _is_there(session, model_id):
         return  # it was deleted meanwhile
     row = session.get(ModelCounts, (model_id, day, shard), with_for_update=True)
     if row is None:
@@ -61,7 +61,7 @@ def read_counts(session: Session, model_id: str, n_days: int) -> dict[str, Count
 def add_answers(
     session: Session, model_id: str, workspace_id: str, n_rows: int, content: bytes
 ) -> None:
-    if session.get(TrainedModel, model_id) is None:
+    if not _is_there(session, model_id):
         return
     session.add(
         ModelAnswers(
@@ -72,6 +72,13 @@ def add_answers(
             content=content,
         )
     )
+
+
+def _is_there(session: Session, model_id: str) -> bool:
+    found = session.scalar(
+        sa.select(TrainedModel.id).where(TrainedModel.id == model_id)
+    )
+    return found is not None
 
 
 def drop_old(session: Session, model_id: str, settings: Settings) -> None:

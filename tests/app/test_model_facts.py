@@ -54,6 +54,24 @@ def test_a_list_tells_what_its_models_predict(client: TestClient) -> None:
     assert [listed[name] for name in about] == [whole[name] for name in about]
 
 
+def test_a_list_loads_no_metadata(client: TestClient) -> None:
+    made = succeed(client, "label")["model_id"]
+    with db.transaction() as session:
+        model = session.get_one(TrainedModel, made)
+        model.facts = jobs.read_facts(blobs.read(model.workspace_id, model.onnx_sha256))
+    loaded: list[set[str]] = []
+
+    def note(target: TrainedModel, _: object) -> None:
+        loaded.append(sa.inspect(target).unloaded)
+
+    sa.event.listen(TrainedModel, "load", note)
+    try:
+        assert client.get("/models").json()["data"][0]["task"] == "binary"
+    finally:
+        sa.event.remove(TrainedModel, "load", note)
+    assert loaded == [{"facts"}]  # of each column, histograms and categories
+
+
 def check(body: dict[str, Any], predictor: Predictor) -> None:
     """The same as the file tells to whoever runs it."""
     assert (body["task"], body["target"]) == (predictor.task, predictor.target)
