@@ -4,10 +4,11 @@
     python benchmarks/uncertainty.py --report
 
 A run trains one arm on one set with one seed and is stored at once; what is stored is
-not run again, so processes with other seeds can work at the same time. The page
-`docs/diversity.md` is written from the stored runs alone (`uncertainty_page.py`). The
-recipe is the default preset's in a smaller network, and at most 5000 training rows of a
-set are seen: 16 members and five seeds then take two hours of one core.
+not run again, so processes with other seeds can work at the same time. A run tells
+which version of the measures it has (`MEASURES`); others are no part of the study. The
+page `docs/diversity.md` is written from the stored runs alone (`uncertainty_page.py`).
+The recipe is the default preset's in a smaller network, and at most 5000 training rows
+of a set are seen: 16 members and five seeds then take two hours of one core.
 """
 
 import argparse
@@ -22,8 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from record import ROOT, Runs
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_predict
+from second_signal import compare
 from suite_sets import TARGETS, load
 from tables import DATA
 from uncertainty_page import make_page
@@ -35,6 +35,8 @@ from lometab.table import Parts, Split, features, read_numbers, split_rows, targ
 
 PAGE = ROOT / "docs" / "diversity.md"
 Array = NDArray[Any]
+MEASURES = 2
+"""The version of what a run measures; one more whenever that changes."""
 MAX_TRAIN, MAX_VAL, MAX_TEST = 5000, 2000, 4000
 K = 16
 STEPS = (0.1, 0.3, 1.0, 3.0, 9.0)
@@ -84,9 +86,11 @@ N_RUNS = (len(ARMS) + 1) * (len(TARGETS) + len(SHIFTS)) * len(SEEDS)
 
 
 @cache
-def load_parts(name: str, is_shifted: bool) -> tuple[Any, Any, Parts, Array]:
+def load_parts(
+    name: str, is_shifted: bool, data: Path = DATA
+) -> tuple[Any, Any, Parts, Array]:
     """Rows of the given split; shifted ones are left out of it and a part of theirs."""
-    contents, schema = load(name, DATA)
+    contents, schema = load(name, data)
     given = split_rows(contents, schema, Split(kind="column", column="part"))
     shifted = np.zeros(len(target(contents, schema)), dtype=bool)
     if is_shifted:
@@ -100,8 +104,10 @@ def load_parts(name: str, is_shifted: bool) -> tuple[Any, Any, Parts, Array]:
     return contents, schema, parts, np.flatnonzero(shifted)[:MAX_TEST]
 
 
-def measure(name: str, arm: str, seed: int, is_shifted: bool) -> dict[str, Any]:
-    contents, schema, parts, shifted = load_parts(name, is_shifted)
+def measure(
+    name: str, arm: str, seed: int, is_shifted: bool, data: Path = DATA
+) -> dict[str, Any]:
+    contents, schema, parts, shifted = load_parts(name, is_shifted, data)
     x_num, x_cat = features(contents, schema)
     y = target(contents, schema)
     prepared = prepare(contents, schema, parts)
@@ -130,6 +136,9 @@ def measure(name: str, arm: str, seed: int, is_shifted: bool) -> dict[str, Any]:
             for rows in (parts["test"], shifted)
         ]
         found["shift"] = judge_shift(answers["test"], ask(shifted), novelty)
+        column, _ = SHIFTS[name]
+        found["shifted column"] = column
+        found["is a feature"] = column in (*schema.numeric, *schema.categorical)
     found |= {
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -188,24 +197,18 @@ def judge_classes(truth: Any, answers: Any) -> dict[str, Any]:
         found[f"auroc {name}"] = metrics.error_auroc(y, mean_, doubt)
         found[f"aurc {name}"] = metrics.aurc(wrong, doubt)
     if len(doubts) > 1:
-        found["auroc both"] = _auroc_of_both(wrong, doubts)
+        found["signals"] = compare(
+            wrong,
+            _log_odds(doubts["confidence"]),
+            np.log(doubts["mutual_information"] + 1e-9),
+        )
         found["diversity"] = metrics.mean_over_pairs(metrics.pairwise_kl(members))
     found["removed"] = _removed(y, members)
     return found
 
 
-def _auroc_of_both(wrong: Array, doubts: dict[str, Array]) -> float | None:
-    """A logistic regression on confidence and mutual information, cross-validated."""
-    if not 10 <= wrong.sum() <= len(wrong) - 10:
-        return None
-    both = np.stack(
-        [np.log(doubts[n] + 1e-9) for n in ("confidence", "mutual_information")], axis=1
-    )
-    both = (both - both.mean(axis=0)) / both.std(axis=0)
-    scores = cross_val_predict(
-        LogisticRegression(), both, wrong, cv=5, method="predict_proba"
-    )[:, 1]
-    return metrics.scores.roc_auc(wrong, scores)
+def _log_odds(doubt: Array) -> Array:
+    return np.log(doubt + 1e-9) - np.log(1 - doubt + 1e-9)
 
 
 def judge_numbers(truth: Any, answers: Any) -> dict[str, Any]:
@@ -218,10 +221,11 @@ def judge_numbers(truth: Any, answers: Any) -> dict[str, Any]:
     offset, ratio = metrics.fit_offset(truth["val"], answers["val"][0], val)
     found["removed"] = _removed(y, members)
     found["diversity"] = metrics.ambiguity(members) / float(np.var(y))
+    errors = metrics.conformal_scores(y, mean_)
     found["auroc spread"] = metrics.large_error_auroc(y, mean_, spread)
+    found["aurc spread"] = metrics.aurc(errors, spread) / float(errors.mean())
     if offset is None:
         return found
-    errors = metrics.conformal_scores(y, mean_)
     scaled = errors / (spread + offset)
     width = np.quantile(scaled, 0.9) * (spread + offset)
     constant = np.quantile(errors, 0.9)
@@ -229,6 +233,7 @@ def judge_numbers(truth: Any, answers: Any) -> dict[str, Any]:
     return found | {
         "width val": ratio,
         "width": float(width.mean() / constant),
+        "worst decile width": float(width[hardest].mean() / constant),
         "worst decile scaled": float(np.mean(errors[hardest] <= width[hardest])),
         "worst decile constant": float(np.mean(errors[hardest] <= constant)),
     }
@@ -241,9 +246,10 @@ def _removed(y: Array, members: Array) -> float | None:
     return float(1 - errors.ensemble.mean() / errors.members.mean())
 
 
-def judge_shift(before: Any, after: Any, novelty: list[Array]) -> dict[str, float]:
-    """How well each measure tells shifted rows from others: AUROC."""
-    is_shifted = np.repeat([False, True], [len(each) for each in novelty])
+def judge_shift(
+    before: Any, after: Any, novelty: list[Array]
+) -> dict[str, tuple[float, float]]:
+    """How well each measure tells shifted rows from others: AUROC, standard error."""
     doubts: dict[str, list[Array]] = {"novelty": novelty}
     if before[0].ndim == 1:
         if before[1].shape[1] > 1:
@@ -254,10 +260,18 @@ def judge_shift(before: Any, after: Any, novelty: list[Array]) -> dict[str, floa
             doubts["mutual_information"] = [
                 metrics.mutual_information(each[1]) for each in (before, after)
             ]
-    return {
-        name: float(metrics.scores.roc_auc(is_shifted, np.concatenate(pair)) or 0.5)
-        for name, pair in doubts.items()
-    }
+    return {name: auroc_of(*pair) for name, pair in doubts.items()}
+
+
+def auroc_of(before: Array, after: Array) -> tuple[float, float]:
+    """Of rows after from rows before, with its standard error over rows (DeLong)."""
+    shares = [
+        (np.searchsorted(ordered, own) + np.searchsorted(ordered, own, side="right"))
+        / (2 * len(ordered))
+        for own, ordered in ((after, np.sort(before)), (before, np.sort(after)))
+    ]
+    error = math.sqrt(sum(each.var(ddof=1) / len(each) for each in shares))
+    return float(shares[0].mean()), error
 
 
 def main() -> None:
@@ -268,6 +282,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", choices=arms, default=arms)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--report", action="store_true", help="write the page only")
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--page", type=Path, default=PAGE)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -277,14 +292,19 @@ def main() -> None:
             for name in arguments.datasets:
                 for is_shifted in (False, True)[: 1 + (name in SHIFTS)]:
                     for arm in arguments.arms:
-                        run(runs, name, arm, seed, is_shifted)
-    arguments.page.write_text(make_page([*runs], N_RUNS, MAX_TRAIN, NETWORK))
+                        run(runs, name, arm, seed, is_shifted, arguments.data)
+    stored = Runs("uncertainty")  # those of other processes among them
+    own = [(key, result) for key, result in stored if key.get("measures") == MEASURES]
+    arguments.page.write_text(make_page(own, N_RUNS, MAX_TRAIN, NETWORK))
     print(f"wrote {arguments.page}")
 
 
-def run(runs: Runs, name: str, arm: str, seed: int, is_shifted: bool) -> None:
+def run(
+    runs: Runs, name: str, arm: str, seed: int, is_shifted: bool, data: Path
+) -> None:
     key = {"dataset": name, "arm": arm, "seed": seed, "shifted": is_shifted}
-    result = runs.get(key, lambda: measure(name, arm, seed, is_shifted))
+    key["measures"] = MEASURES
+    result = runs.get(key, lambda: measure(name, arm, seed, is_shifted, data))
     print(name, arm, seed, is_shifted, result["cpu_seconds"], flush=True)
 
 

@@ -91,6 +91,8 @@ def _figures() -> str:
     n_faults = find(r"(\d+) faults at random", soak)
     minutes = round(float(find(r"([\d.]+) minutes of mixed load", soak)))
     covered = find(r"(\d+ of \d+) cells meet the bar", coverage)
+    both_sides = find(r"(\d+ of \d+) of intervals and smallest sets", coverage)
+    at_least = find(r"(\d+ of \d+) of adaptive sets hold at least", coverage)
     n_splits = find(r"on (\d+) random splits", coverage)
     seeds = find(r"trained with (\w+) seeds", section("quality"))
     jobs = f"{wrong['lost']} jobs lost, {wrong['doubled']} doubled, {wrong['wrong']}"
@@ -98,7 +100,9 @@ def _figures() -> str:
         f"- **Nothing is lost.** {minutes} minutes of mixed load with {n_faults} "
         f"kills, freezes and wiped queues: {jobs} wrong answers.",
         f"- **Intervals and sets cover what they promise**, in {covered} settings of "
-        f"data set, method and coverage, over {n_splits} random splits each.",
+        f"data set, method and coverage, over {n_splits} random splits each: "
+        f"intervals and smallest sets to within 3 standard errors ({both_sides}), "
+        f"adaptive sets at least as much ({at_least}).",
         f"- **Its scores are those of strong models**, if not always the best: the "
         f"mean of {seeds} seeds on test rows, beside published scores.",
         "",
