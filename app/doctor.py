@@ -7,6 +7,7 @@ again about what it found, so that a service may run meanwhile.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -14,19 +15,33 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, aliased
 
+from app.settings import get_settings
 from app.storage import blobs, db, orphans, scratch
-from app.storage.enums import FINISHED, PARENTS, RUNS, JobKind, JobRole, JobStatus
+from app.storage.enums import (
+    FINISHED,
+    HELD,
+    PARENTS,
+    RUNS,
+    JobKind,
+    JobRole,
+    JobStatus,
+)
 from app.storage.tables import (
     Attempt,
     Base,
     Blob,
     Dataset,
+    Delivery,
     Event,
     Job,
     ModelAlias,
+    ModelAnswers,
+    ModelCounts,
     PredictionFault,
     Report,
     TrainedModel,
+    Webhook,
+    Worker,
 )
 
 MAX_FAULTS = 20
@@ -161,6 +176,23 @@ def _states(session: Session) -> Iterator[str]:
         yield f"{id_}: it is {status}, and its phase, error or end is not"
 
 
+def _leases(session: Session) -> Iterator[str]:
+    """While a worker is there to do it, a job whose lease has ended is put back."""
+    settings = get_settings()
+    now, beat = db.now(session), timedelta(seconds=settings.reaper_seconds)
+    patience = 3 * (timedelta(seconds=settings.lease_seconds) + beat)
+    is_heard = Worker.heartbeat_at > now - 2 * beat
+    rows = session.execute(
+        sa.select(Job.id, Job.status, Job.lease_expires_at).where(
+            Job.status.in_(HELD),
+            Job.lease_expires_at < now - patience,
+            sa.exists().where(is_heard),
+        )
+    )
+    for id_, status, ended_at in rows:
+        yield f"{id_}: it is {status}, and its lease ended at {ended_at:%Y-%m-%d %H:%M}"
+
+
 def _text(column: sa.orm.InstrumentedAttribute[Any]) -> sa.ColumnElement[str]:
     """Without the enum that it is of, to be held against another."""
     return sa.type_coerce(column, sa.String)
@@ -201,6 +233,18 @@ def _sums(session: Session) -> Iterator[str]:
             yield f"{id_}: {n_finished} of {n_runs} runs, where its row says {counted}"
         if n_open or n_unreported:
             yield f"{id_}: it has ended before {max(n_open, n_unreported)} of its runs"
+
+
+def _predicted_rows(session: Session) -> Iterator[str]:
+    """Of a prediction job that succeeded, each row of the table was answered."""
+    rows = session.execute(
+        sa.select(Job.id, Job.progress).where(
+            Job.kind == JobKind.PREDICT, Job.status == JobStatus.SUCCEEDED
+        )
+    )
+    for id_, progress in rows:
+        if progress["rows_done"] != progress["n_rows"]:
+            yield f"{id_}: {progress['rows_done']} of {progress['n_rows']} rows"
 
 
 # Files
@@ -289,6 +333,17 @@ def _workspaces(session: Session) -> Iterator[str]:
         )
         for job_id in rows:
             yield f"{own.__tablename__} of {job_id}: no such job in their workspace"
+    for own, owner, key in (
+        (ModelCounts, TrainedModel, ModelCounts.model_id),
+        (ModelAnswers, TrainedModel, ModelAnswers.model_id),
+        (Delivery, Webhook, Delivery.webhook_id),
+    ):
+        is_gone = sa.or_(owner.id.is_(None), owner.workspace_id != own.workspace_id)
+        rows = session.scalars(
+            sa.select(key).outerjoin(owner, owner.id == key).where(is_gone).distinct()
+        )
+        for id_ in rows:
+            yield f"{own.__tablename__} of {id_}: none such in their workspace"
     other = aliased(Job)
     for name, column, key, where in (
         ("dataset", Job.dataset_id, Dataset.id, Dataset.workspace_id),
@@ -313,7 +368,9 @@ _DEEP: list[tuple[str, Check]] = [
     ("trainings that succeeded have their reports", _reports),
     ("sweeps and tune jobs have counted their runs", _sums),
     ("each model has its job, each alias its model", _models),
-    ("all that belongs to a job is in its workspace", _workspaces),
+    ("no lease has ended long ago", _leases),
+    ("all rows of prediction jobs are answered", _predicted_rows),
+    ("all that belongs to a job, model or webhook is in its workspace", _workspaces),
     ("no dataset, model or checkpoint without its file", _references),
     ("each stored file is as it was stored", _bytes),
 ]

@@ -305,6 +305,12 @@ class StoreAway(AppError):
         super().__init__(detail, headers={"Retry-After": "5"})
 
 
+class BodyTooSlow(AppError):
+    """The body did not arrive in time; send less of it at once."""
+
+    status, code = 408, "body_too_slow"
+
+
 class Overloaded(AppError):
     """More is asked than can be answered; ask again after `Retry-After` seconds."""
 

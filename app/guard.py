@@ -15,6 +15,7 @@ from app.access import (
     MAX_JSON_BODY,
     PREDICT,
     RULES,
+    Caller,
     Headers,
     KeyUse,
     Rule,
@@ -35,6 +36,7 @@ from app.errors import (
 )
 from app.observe import WHOSE
 from app.settings import Settings, get_settings
+from app.storage import db
 
 __all__ = ["MAX_JSON_BODY", "PREDICT", "RULES", "Guard", "find_path", "find_rule"]
 
@@ -114,8 +116,16 @@ async def identify(
         use = uses.find(secret)
         if use is not None:
             return use
-    state["caller"] = caller = await run_in_threadpool(find_caller, secret)
+    state["caller"] = caller = await run_in_threadpool(_find_caller, secret, is_predict)
     return uses.learn(secret, caller)
+
+
+def _find_caller(secret: str, is_predict: bool) -> Caller:
+    """For predict by its own connections: it goes on while others wait for a table."""
+    if not is_predict:
+        return find_caller(secret)
+    with db.as_predict():
+        return find_caller(secret)
 
 
 async def bound_body(

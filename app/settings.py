@@ -151,6 +151,12 @@ class Settings(BaseSettings):
     """Requests for one model share a run up to so many rows; 0: none do."""
     table_queue: int = Field(default=16, gt=0)
     """Large tables that a process has in hand, until their answers are sent."""
+    predict_body_seconds: float = Field(default=600.0, gt=0)
+    """Longest time in which the body of a predict request may arrive."""
+    explain_queue: int = Field(default=8, gt=0)
+    """Predict requests with `explain` that a process has in hand at a time."""
+    explain_threads: int = Field(default=1, gt=0)
+    """Threads of a process that explain rows."""
     table_threads: int = Field(default=2, gt=0)
     """Threads of a process that answer large tables, chunk by chunk."""
     model_cache_bytes: int = Field(default=2**30, gt=0)

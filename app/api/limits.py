@@ -13,6 +13,7 @@ from app.api.responses import problems
 from app.errors import (
     AppError,
     BadData,
+    BodyTooSlow,
     DiskFull,
     HeadersTooLarge,
     Overloaded,
@@ -44,6 +45,8 @@ _ERRORS: dict[str, type[AppError]] = {
     "max_training_bytes": TooMuchMemory,
     "predict_queue": Overloaded,
     "table_queue": Overloaded,
+    "explain_queue": Overloaded,
+    "predict_body_seconds": BodyTooSlow,
     "key_requests_per_minute": TooManyRequests,
     "key_max_concurrent": TooManyRequests,
     "min_free_bytes": DiskFull,

@@ -73,6 +73,11 @@ async def serve(
 def _find(found: Mapping[str, str | None], secret: str | None) -> str:
     """The model that is meant. Strangers, and those who may not ask it, are refused
     before their body is read."""
+    with db.as_predict():
+        return _find_as_predict(found, secret)
+
+
+def _find_as_predict(found: Mapping[str, str | None], secret: str | None) -> str:
     caller = LOCAL
     if secret is not None:
         caller = find_caller(secret)

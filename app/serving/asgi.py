@@ -1,9 +1,9 @@
 """The ASGI app that answers `POST /models/{model_id}/predict`.
 
 Small requests go through the batcher, where those of one caller for one model share
-runs; larger ones are tables, answered in a stream. Parsing, running and writing happen
-in threads, but for requests that are over sooner (`quick.py`). Errors are raised: the
-guard answers them.
+runs; larger ones are tables, answered in a stream; explaining has a thread of its own.
+Parsing, running and writing happen in threads, but for requests that are over sooner
+(`quick.py`). Errors are raised: the guard answers them.
 """
 
 import asyncio
@@ -20,8 +20,14 @@ from starlette.types import Receive, Scope, Send
 from app.access import check_space
 from app.errors import Overloaded
 from app.serving.batcher import Batcher
-from app.serving.batches import Answer, Result, SmallRequest, answer_together
-from app.serving.bodies import read_body, spool
+from app.serving.batches import (
+    Answer,
+    Elsewhere,
+    Result,
+    SmallRequest,
+    answer_together,
+)
+from app.serving.bodies import Spools, read_body
 from app.serving.models import find_served
 from app.serving.predictors import Predictors, get_predictors
 from app.serving.quick import QuickRequests
@@ -50,13 +56,20 @@ class PredictApp:
             threads=settings.predict_threads,
             is_shared=settings.join_rows > 0,
         )
+        # Seconds for a request: nobody else's predict waits for that.
+        self._explaining: Batcher[SmallRequest, Result] = Batcher(
+            self._explain, threads=settings.explain_threads, is_shared=False
+        )
+        self._spools = Spools(settings)
         self._threads = ThreadPoolExecutor(
             settings.table_threads, thread_name_prefix="tables"
         )
         self.n_small = 0
         """Small requests whose answers are not sent yet."""
+        self.n_explained = 0
+        """Those of them that are to be explained."""
         self.n_tables = 0
-        """Tables that are received, computed or sent."""
+        """Tables that are computed or sent."""
 
     async def __call__(
         self, scope: Scope, receive: Receive, send: Send, reference: str
@@ -75,6 +88,9 @@ class PredictApp:
     def _run(self, requests: list[SmallRequest]) -> list[Result | Exception]:
         return answer_together(requests, self._predictors, self._settings.join_rows)
 
+    def _explain(self, requests: list[SmallRequest]) -> list[Result | Exception]:
+        return answer_together(requests, self._predictors, 1, explains=True)
+
     async def _answer_small(
         self, request: PredictRequest, body: bytes, client: object, send: Send
     ) -> bool:
@@ -92,24 +108,34 @@ class PredictApp:
                 # is shared by two callers.
                 key = (request.secret, request.reference)
                 answer = await self._batcher.submit(key, small)
-            if answer is None:
+            if answer is Elsewhere.EXPLAINED:
+                answer = await self._submit_explained(small)
+            if isinstance(answer, Elsewhere):
                 return False
             await _send_whole(answer, request.media_type, send)
             return True
         finally:
             self.n_small -= 1
 
+    async def _submit_explained(self, small: SmallRequest) -> Result:
+        if self.n_explained >= self._settings.explain_queue:
+            raise Overloaded("many rows are being explained; ask again later")
+        self.n_explained += 1
+        try:
+            return await self._explaining.submit(None, small)
+        finally:
+            self.n_explained -= 1
+
     async def _receive_table(
         self, request: PredictRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with self._take_table():
-            # Strangers and unknown models are refused before the body is read.
-            await self._in_thread(
-                lambda: find_served(request.secret, request.reference)
-            )
-            check_space(self._settings, request.length or 0)
-            limit = find_limit(request.kind, self._settings)
-            async with spool(receive, limit) as path:
+        self._check_tables()  # before its body is sent for nothing
+        # Strangers and unknown models are refused before the body is read.
+        await self._in_thread(lambda: find_served(request.secret, request.reference))
+        check_space(self._settings, request.length or 0)
+        limit = find_limit(request.kind, self._settings)
+        async with self._spools.take(request.secret, receive, limit) as path:
+            with self._take_table():
                 await self._answer_table(request, path, scope, receive, send)
 
     async def _answer_table(
@@ -147,13 +173,16 @@ class PredictApp:
     @contextmanager
     def _take_table(self) -> Iterator[None]:
         """A table counts until its answer is sent: it holds memory or a file."""
-        if self.n_tables >= self._settings.table_queue:
-            raise Overloaded("many large tables are being answered; ask again later")
+        self._check_tables()
         self.n_tables += 1
         try:
             yield
         finally:
             self.n_tables -= 1
+
+    def _check_tables(self) -> None:
+        if self.n_tables >= self._settings.table_queue:
+            raise Overloaded("many large tables are being answered; ask again later")
 
     async def _in_thread(self, function: Callable[[], Found]) -> Found:
         loop = asyncio.get_running_loop()

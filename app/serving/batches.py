@@ -1,6 +1,7 @@
 """Small requests: those of one caller for one model are answered by one run."""
 
 from collections.abc import Iterator
+from enum import Enum, auto
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -33,8 +34,16 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-Result = Answer | None
-"""None comes of a request with more rows than go into one run: it is a table."""
+class Elsewhere(Enum):
+    """Why a request has no answer yet: others need not wait for it."""
+
+    AS_TABLE = auto()
+    """It has more rows than go into one run."""
+    EXPLAINED = auto()
+    """Explaining takes up to some seconds."""
+
+
+Result = Answer | Elsewhere
 Seconds = dict[str, float]
 
 
@@ -47,12 +56,19 @@ class _Encoded(NamedTuple):
 
 
 def answer_together(
-    requests: list[SmallRequest], predictors: Predictors, max_rows: int
+    requests: list[SmallRequest],
+    predictors: Predictors,
+    max_rows: int,
+    *,
+    explains: bool = False,
 ) -> list[Result | Exception]:
     """What comes of the first of them, up to a number of rows.
 
     All are of one caller and name one model, so they share the query for both. What is
     wrong with one of them is told to that one.
+
+    Args:
+        explains: otherwise those that ask for explanations are answered elsewhere.
     """
     started_at = perf_counter()
     first = requests[0].request
@@ -61,7 +77,7 @@ def answer_together(
         predictor = predictors.get(model)
     except Exception as error:  # they all asked the same
         return [error] * len(requests)
-    found: list[_Encoded | Exception | None] = []
+    found: list[_Encoded | Exception | Elsewhere] = []
     n_rows = 0
     parsing_at = started_at
     for each in requests:
@@ -69,13 +85,13 @@ def answer_together(
             break
         queued = started_at - each.request.received_at
         try:
-            encoded = _encode(each, model, predictor)
+            encoded = _encode(each, model, predictor, explains)
         except Exception as error:
             found.append(error)
             continue
         parsed_at = perf_counter()
-        if encoded is None:
-            found.append(None)
+        if isinstance(encoded, Elsewhere):
+            found.append(encoded)
         else:
             n_rows += len(encoded[1].x_num)
             seconds = {"parse": parsed_at - parsing_at, "queue": queued}
@@ -86,19 +102,23 @@ def answer_together(
 
 
 def _encode(
-    small: SmallRequest, model: ServedModel, predictor: Predictor
-) -> tuple[Opened, Inputs] | None:
-    """The rows of a request; None if they are too many for one run."""
+    small: SmallRequest, model: ServedModel, predictor: Predictor, explains: bool
+) -> tuple[Opened, Inputs] | Elsewhere:
+    """The rows of a request, if it is answered here."""
     opened = open_request(small.request, small.body, model, predictor)
     if opened.options.explain:
         check_explained(opened)
+        if not explains:
+            return Elsewhere.EXPLAINED
     if (only := opened.encode_only()) is not None:
         return opened, only
     chunks = opened.encode(opened.notes)
     first = next(chunks, None)
     if first is None:
         raise DataError("there are no rows to predict")
-    return (opened, first) if next(chunks, None) is None else None
+    if next(chunks, None) is not None:
+        return Elsewhere.AS_TABLE
+    return opened, first
 
 
 def _run(group: list[_Encoded], predictor: Predictor) -> Iterator[Answer | Exception]:

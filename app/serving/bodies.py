@@ -1,8 +1,9 @@
 """Bodies of predict requests as they arrive: of which type, and not too large."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -10,8 +11,16 @@ from tempfile import NamedTemporaryFile
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from app.errors import BadData, NotAcceptable, TooLarge, UnsupportedMediaType
+from app.errors import (
+    BadData,
+    BodyTooSlow,
+    NotAcceptable,
+    Overloaded,
+    TooLarge,
+    UnsupportedMediaType,
+)
 from app.serving.rows import KINDS, Kind
+from app.settings import Settings
 
 MEDIA_TYPES = ("application/json", "text/csv", "application/vnd.apache.arrow.stream")
 """In which predictions are given; the first is preferred."""
@@ -92,6 +101,42 @@ async def read_body(receive: Receive) -> bytes:
         body += bytes(message.get("body", b""))
         if not message.get("more_body", False):
             return body
+
+
+class Spools:
+    """Bodies of tables as they arrive, each in a file. Who sends slowly keeps others of
+    its own from being received, and nobody else's."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._by_caller: Counter[str | None] = Counter()
+
+    @asynccontextmanager
+    async def take(
+        self, secret: str | None, receive: Receive, limit: int
+    ) -> AsyncIterator[Path]:
+        """The whole body of one request; an AppError if there is no place for it, or
+        it takes too long."""
+        most = self._settings.table_queue
+        if self._by_caller[secret] >= most or self._by_caller.total() >= 4 * most:
+            raise Overloaded("many large tables are being received; ask again later")
+        self._by_caller[secret] += 1
+        seconds = self._settings.predict_body_seconds
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    async with asyncio.timeout(seconds):
+                        path = await stack.enter_async_context(spool(receive, limit))
+                except TimeoutError:
+                    raise BodyTooSlow(
+                        f"the body took longer than {seconds:g} s; send the rows in "
+                        "parts, or packed, as Parquet"
+                    ) from None
+                yield path
+        finally:
+            self._by_caller[secret] -= 1
+            if not self._by_caller[secret]:
+                del self._by_caller[secret]
 
 
 @asynccontextmanager

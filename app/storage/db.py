@@ -192,7 +192,8 @@ def get_predict_engine() -> sa.Engine:
 def _make_predict_engine(url: sa.URL) -> sa.Engine:
     settings = get_settings()
     # One that each thread keeps, one to load a model, and those of the event loop.
-    connections = 2 * (settings.predict_threads + settings.table_threads + 1)
+    threads = settings.predict_threads + settings.table_threads
+    connections = 2 * (threads + settings.explain_threads + 1)
     limits = _limits(settings)._replace(
         connections=connections,
         kept=connections,

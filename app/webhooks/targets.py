@@ -17,7 +17,10 @@ from app.errors import BadTarget
 MAX_URL = 2000
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?\.?|[0-9a-f:.]+", re.I)
 _NAT64 = ip_network("64:ff9b::/96")
-_REFUSED = (ip_network("64:ff9b:1::/48"), ip_network("192.0.0.0/24"))
+_REFUSED = (
+    *(ip_network("64:ff9b:1::/48"), ip_network("192.0.0.0/24")),
+    ip_network("fec0::/10"),  # of a site, before fc00::/7 was
+)
 """Of special use by their registry, whatever this version of Python says of them."""
 _HOSTS_OF_CLOUDS = frozenset({ip_address("168.63.129.16")})
 """Public by its number, and yet the cloud's own: Azure's host."""

@@ -76,17 +76,22 @@ def explain_row(
         mean, members: what the model says to it: () and (K,), of the class `output`.
         output: the class whose probability is explained; None for a regression.
         model_rows: about how many rows the model may answer for it.
-        seconds: after which no further round of orders begins.
+        seconds: which it takes about, at most: fewer orders are gone through if the
+            model is slow, but for the few that are always needed.
     """
     started_at = perf_counter()
     n_columns = len(row.columns)
     used, _, rounds = plan_orders(n_columns, len(background), model_rows)
     starts = background.take(slice(0, used))
-    start = _answer(model, starts, output)
+    start, n_model_rows = _answer(model, starts, output), used
+    # A round asks so many times as many rows: is there time for that?
+    one_round = 2 * (n_columns - 1) * (perf_counter() - started_at)
+    if one_round > seconds and used > MIN_PAIRS:
+        used = max(MIN_PAIRS, int(used * seconds / one_round))
+        starts, start = starts.take(slice(0, used)), start[:used]
     end = np.concatenate([[mean], members]).astype(np.float64)
     rng = np.random.default_rng(seed)
     found: list[NDArray[np.float64]] = []
-    n_model_rows = used
     for _ in range(rounds):
         orders = rng.permuted(np.tile(np.arange(n_columns), (used, 1)), axis=1)
         pair = [

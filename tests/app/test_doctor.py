@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,22 @@ from typer.testing import CliRunner
 
 from app import doctor, jobs
 from app.cli.application import cli
-from app.storage import blobs
+from app.storage import blobs, db
+from app.storage.enums import WebhookEvent
 from app.storage.tables import (
     Attempt,
     BlobChunk,
+    Delivery,
     Event,
     Job,
     ModelAlias,
+    ModelAnswers,
+    ModelCounts,
     Report,
     TrainedModel,
+    Webhook,
+    Worker,
+    utc_now,
 )
 from tests.support.families import claim, finish, make_family
 from tests.support.jobs import CLAIM, REPORTS, make_job
@@ -79,6 +87,109 @@ def test_all_is_well(filled: Session) -> None:
 
 def set_job(before: str, **values: Any) -> sa.Update:
     return sa.update(Job).where(Job.status == before).values(**values)
+
+
+def put(make: Callable[[str], list[Any]]) -> Callable[[Session], None]:
+    """Add rows that are made with the id of the model, one after the other."""
+
+    def fill(session: Session) -> None:
+        for row in make(session.scalars(sa.select(TrainedModel.id)).one()):
+            session.add(row)
+            session.flush()
+
+    return fill
+
+
+HOOK = {"url": "https://example.org/", "events": [], "secret": "s"}
+LONG_AGO = utc_now() - timedelta(days=1)
+LATER_FAULTS: dict[str, tuple[str, Callable[[Session], Any]]] = {
+    "counts elsewhere": (
+        "in its workspace",
+        put(
+            lambda id_: [
+                ModelCounts(
+                    model_id=id_,
+                    day="2026-01-01",
+                    shard="a",
+                    workspace_id="b",
+                    counts={},
+                )
+            ]
+        ),
+    ),
+    "answers elsewhere": (
+        "in its workspace",
+        put(
+            lambda id_: [
+                ModelAnswers(
+                    id="ans_1", model_id=id_, workspace_id="b", n_rows=1, content=b""
+                )
+            ]
+        ),
+    ),
+    "a message elsewhere": (
+        "in its workspace",
+        put(
+            lambda _: [
+                Webhook(id="whk_1", workspace_id="default", **HOOK),
+                Delivery(
+                    id="msg_1",
+                    webhook_id="whk_1",
+                    workspace_id="b",
+                    type=WebhookEvent.JOB_FAILED,
+                    key="k",
+                    body="{}",
+                ),
+            ]
+        ),
+    ),
+    "a lease of long ago": (
+        "lease has ended",
+        lambda session: [
+            session.execute(set_job("running", lease_expires_at=LONG_AGO)),
+            session.add(
+                Worker(
+                    id="w",
+                    workspace_id="default",
+                    queue="cpu",
+                    heartbeat_at=db.now(session),
+                )
+            ),
+        ],
+    ),
+    "rows without an answer": (
+        "rows of prediction jobs",
+        lambda session: session.execute(
+            sa.update(Job)
+            .where(Job.kind == "sweep")
+            .values(
+                kind="predict",
+                role="predict",
+                progress={
+                    **{"n_rows": 5, "rows_done": 4, "n_faults": 0},
+                    **{"n_runs": 2, "n_finished": 2},
+                },
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LATER_FAULTS)
+def test_what_later_tables_have_is_examined(filled: Session, name: str) -> None:
+    words, break_it = LATER_FAULTS[name]
+    break_it(filled)
+    filled.commit()
+    found = find_faults()
+    assert [words in check for check in found] == [True], found
+
+
+def test_without_a_worker_a_lease_may_end(filled: Session) -> None:
+    """Nobody is there to put the job back; the next worker does."""
+    filled.execute(set_job("running", lease_expires_at=LONG_AGO))
+    filled.commit()
+    assert find_faults() == {}
 
 
 FAULTS: dict[str, tuple[str, sa.Executable]] = {

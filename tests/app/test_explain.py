@@ -1,13 +1,18 @@
 """`explain` in predict and `/effects`, of a model that was trained."""
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from app import jobs
-from app.serving import get_predictors
+from app.main import app
+from app.serving import batches, get_predict, get_predictors
+from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import TrainedModel
 from lometab.predictor import Predictor
@@ -152,7 +157,6 @@ def test_rows_are_in_the_file_and_not_in_the_database(client: TestClient) -> Non
 
 def test_explain_is_never_answered_in_the_event_loop(client: TestClient) -> None:
     from app.serving.quick import QuickRequests
-    from app.settings import get_settings
     from tests.support.requests import make_request
 
     job = succeed(client, "y")
@@ -192,3 +196,73 @@ def test_groups_that_a_job_asks_for(client: TestClient, tmp_path: Path) -> None:
     job_id = train_as_worker(tmp_path)
     report = client.get(f"/jobs/{job_id}/report").json()
     assert [each["columns"] for each in report["importance"]["groups"]] == wanted
+
+
+def test_explain_is_found_however_it_is_written(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Escaped, it is not seen before the body is parsed."""
+    job = succeed(client, "y")
+    path = f"/models/{job['model_id']}/predict"
+    plain = client.post(path, json={"rows": ROWS[:1]})
+    threads: list[str] = []
+    real = batches.explain
+
+    def note(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return real(*arguments)
+
+    monkeypatch.setattr(batches, "explain", note)
+    body = plain.request.content.replace(b"{", b'{"\\u0065xplain": true, ', 1)
+    answer = client.post(
+        path, content=body, headers={"Content-Type": "application/json"}
+    )
+    assert answer.json()["predictions"][0]["explanation"]["values"]
+    assert len(threads) == 1 and threads[0].startswith("predict-")
+
+
+def test_nobody_waits_for_what_others_have_explained(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = succeed(client, "y")
+    path = f"/models/{job['model_id']}/predict"
+    get_predict.cache_clear()
+    n_queue = get_settings().explain_queue
+    goes_on = threading.Event()
+    real = batches.explain
+
+    def wait(*arguments: Any) -> Any:
+        assert goes_on.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(batches, "explain", wait)
+
+    async def ask_all() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(
+            transport=transport,
+            base_url="http://127.0.0.1",
+            headers=client.headers,
+            timeout=60,
+        ) as together:
+            explained = {"rows": ROWS[:1], "explain": True}
+            tasks = [
+                asyncio.create_task(together.post(path, json=explained))
+                for _ in range(n_queue + 1)
+            ]
+            while get_predict().n_explained < n_queue:
+                await asyncio.sleep(0.01)
+            for _ in range(10):
+                plain = await asyncio.wait_for(
+                    together.post(path, json={"rows": ROWS[:1]}), 30
+                )
+                assert plain.status_code == 200, plain.text
+            assert get_predict().n_explained == n_queue
+            goes_on.set()
+            return await asyncio.gather(*tasks)
+
+    answers = asyncio.run(ask_all())
+    get_predict.cache_clear()
+    assert sorted(each.status_code for each in answers) == [200] * n_queue + [503]
+    (refused,) = [each for each in answers if each.status_code == 503]
+    assert "explained" in check_problem(refused, 503)["detail"]

@@ -2,6 +2,7 @@
 
 import math
 from itertools import combinations
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -323,7 +324,7 @@ def test_few_model_rows_add_up_all_the_same() -> None:
         explain_row(single, row, background, **many, seconds=seconds)
         for seconds in (0.0, 60.0)
     )
-    assert short.n_orders == 100 and long.n_orders == 1000
+    assert short.n_orders == 4 and long.n_orders == 1000
 
 
 @pytest.mark.parametrize(
@@ -450,3 +451,25 @@ def test_slices_of_a_regression() -> None:
     assert worst.loss == pytest.approx(3 * found.overall, rel=0.35)
     assert worst.covered is not None and worst.covered < 0.6
     assert worst.confidence_gap is None
+
+
+def test_a_slow_model_is_asked_for_fewer_orders() -> None:
+    rows = make_rows()
+    n_asked: list[int] = []
+
+    def slow(x_num: NDArray[Any], x_cat: NDArray[Any]) -> Answer:
+        n_asked.append(len(x_num))
+        sleep(0.002 * len(x_num))
+        return answer(x_num, x_cat)
+
+    row, background = rows.take(slice(0, 1)), rows.take(slice(100, 150))
+    mean, members = answer(row.x_num, row.x_cat)
+    found = explain_row(
+        slow, row, background, float(mean[0]), members[0], model_rows=1000, seconds=0.5
+    )
+    assert sum(n_asked) == found.n_model_rows
+    # 50 background rows take 0.1 s, and one round of orders over them ten times that.
+    assert found.seconds < 1.0
+    assert 4 <= found.n_orders < 60
+    total = found.base + sum(found.values.values())
+    assert total == pytest.approx(float(mean[0]))
