@@ -7,6 +7,9 @@ ARG PYTHON=docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f5
 # The index of PyTorch's builds without CUDA, which its install page names; without it
 # torch comes from where pip looks, and may bring 2.7 GB of CUDA.
 ARG TORCH_INDEX=
+# What the labels say: --build-arg VERSION=0.1.0 --build-arg REVISION="$(git rev-parse HEAD)"
+ARG VERSION=unreleased
+ARG REVISION=unknown
 
 # What builds: pip in an environment of its own, beside the one that it fills.
 FROM ${PYTHON} AS builder
@@ -49,13 +52,9 @@ RUN $INTO --no-deps --require-hashes --requirement requirements-gpu.lock && \
 
 # What runs.
 FROM ${PYTHON} AS runtime
-ARG VERSION=unreleased
-ARG REVISION=unknown
 LABEL org.opencontainers.image.title="LoMETab" \
       org.opencontainers.image.description="Tabular ensembles over REST" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.licenses="Apache-2.0"
 RUN rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip \
         /usr/local/bin/pip* /usr/lib/python3*/ensurepip /usr/share/python-wheels && \
     useradd --no-create-home --home-dir /tmp --shell /usr/sbin/nologin --uid 10001 lometab
@@ -80,22 +79,39 @@ HEALTHCHECK --interval=30s --timeout=15s --start-period=60s --retries=3 \
     CMD ["lometab", "worker", "--check"]
 CMD ["lometab", "worker"]
 
+# Of each, the labels of its version come last: no layer is built anew because of them.
 FROM api-base AS api-gpu
 COPY --from=gpu-packages /opt/lometab /opt/lometab
 COPY --from=code /code /opt/lometab
 ENV LOMETAB_ORT_PROVIDERS=cuda,cpu
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 
 FROM worker-base AS worker-cpu
 COPY --from=worker-packages /opt/lometab /opt/lometab
 COPY --from=code /code /opt/lometab
 ENV LOMETAB_WORKER_QUEUE=cpu
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 
 FROM worker-base AS worker-gpu
 COPY --from=gpu-packages /opt/lometab /opt/lometab
 COPY --from=code /code /opt/lometab
 ENV LOMETAB_WORKER_QUEUE=gpu
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 
 # Last: what `docker build .` makes.
 FROM api-base AS api
 COPY --from=api-packages /opt/lometab /opt/lometab
 COPY --from=code /code /opt/lometab
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"

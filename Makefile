@@ -13,7 +13,7 @@ SPREAD := --numprocesses=auto --dist=loadgroup --no-loadscope-reorder
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 FUZZ_SECONDS ?= 900
 
-.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client docs follow follow-clone notebooks onnx-node mlserver clean
+.PHONY: help page-types pictures install demo serve test test-store quick packages images chaos soak fuzz lock lint format typecheck client chart docs follow follow-clone notebooks onnx-node mlserver clean
 .DEFAULT_GOAL := help
 
 help: ## Show what there is to make
@@ -95,7 +95,7 @@ COMPILE := build/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe \
 lock: $(INSTALLED) ## Write the locks anew: packages of the images with their hashes
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	$(COMPILE) --extra serve --output-file build/api.lock pyproject.toml
+	$(COMPILE) --extra serve --extra otel --output-file build/api.lock pyproject.toml
 	(echo "# The API's packages with the hashes of their files. \`make lock\` writes it."; \
 		grep -v '^# \|^lometab @\|^$$' build/api.lock) > requirements.lock
 	for kind in worker gpu; do \
@@ -121,6 +121,9 @@ typecheck: $(INSTALLED) ## Check types
 
 client: $(INSTALLED) ## Write lometab/client/sync from lometab/client/aio
 	$(BIN)/python scripts/make_client.py
+
+chart: $(INSTALLED) ## Write the names of settings into the schema of the Helm chart
+	$(BIN)/python -m scripts.write_chart_settings
 
 docs: $(INSTALLED) ## Write docs/errors.md and the README's figures, build the site (docs/site)
 	$(BIN)/python -m scripts.docs.build

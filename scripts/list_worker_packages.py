@@ -2,11 +2,12 @@
 
     python scripts/list_worker_packages.py worker|gpu
 
-They are what is installed here for `lometab[serve,train]`. torch is left out: each
-image takes its own build (decision 23). In `gpu`, onnxruntime-gpu stands in for
-onnxruntime. `make lock` makes a lock of them.
+They are those of the API's lock, and what is installed here for `lometab[train]`. torch
+is left out: each image takes its own build (decision 23). In `gpu`, onnxruntime-gpu
+stands in for onnxruntime. `make lock` makes a lock of them.
 """
 
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -18,18 +19,28 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(kind: str) -> None:
-    pins = _read_constraints()
-    needed = {canonicalize_name(n) for n in _list_needed("lometab", "serve", "train")}
-    for name in sorted(needed - {"lometab", "torch"}):
-        version = pins.get(name) or distribution(name).version
+    tried, locked = _read_constraints(), _read_lock()
+    needed = {canonicalize_name(name) for name in _list_needed("lometab", "train")}
+    pins = {
+        name: tried.get(name) or distribution(name).version
+        for name in needed - locked.keys() - {"lometab", "torch"}
+    }
+    for name, pin in sorted((locked | pins).items()):
         is_runtime = name == "onnxruntime" and kind == "gpu"
-        sys.stdout.write(f"{'onnxruntime-gpu' if is_runtime else name}=={version}\n")
+        sys.stdout.write(f"{'onnxruntime-gpu' if is_runtime else name}=={pin}\n")
 
 
 def _read_constraints() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = (line.split("==") for line in lines if "==" in line)
     return {canonicalize_name(name): version for name, version in pairs}
+
+
+def _read_lock() -> dict[str, str]:
+    """The versions that the API's lock has, with their markers."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pairs = re.findall(r"^([\w.-]+)==([^\\\n]+)", text, re.MULTILINE)
+    return {canonicalize_name(name): pin.strip() for name, pin in pairs}
 
 
 def _list_needed(name: str, *extras: str, seen: set[str] | None = None) -> set[str]:

@@ -18,10 +18,11 @@ def read_pins(name: str) -> dict[str, str]:
 
 
 def list_needed() -> list[Requirement]:
-    """What the API needs by pyproject.toml, extras of ours followed."""
+    """What the API's image needs by pyproject.toml, extras of ours followed: traces
+    too, which docker-compose.yml offers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    todo = [*project["dependencies"], *extras["serve"]]
+    todo = [*project["dependencies"], *extras["serve"], *extras["otel"]]
     needed = []
     while todo:
         requirement = Requirement(todo.pop())

@@ -4,6 +4,8 @@ No cluster is asked. Kinds of others (KEDA, the Prometheus operator) have no sch
 here: of those it is tested that they name what the chart has.
 """
 
+import re
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
+
+from scripts.write_chart_settings import DECIDED, SCHEMA, write_names
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "lometab"
 ALL = {
@@ -20,11 +24,16 @@ ALL = {
     "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"disk": "fast"},
     "tolerations": [{"key": "gpu", "operator": "Exists"}],
-    "settings": {"LOMETAB_LEASE_SECONDS": "90"},
+    "settings": {"LOMETAB_LEASE_SECONDS": "90", "OTEL_SERVICE_NAME": "models"},
+    "envFrom": [
+        {"secretRef": {"name": "store"}},
+        {"configMapRef": {"name": "region", "optional": True}, "prefix": "AWS_"},
+    ],
     "networkPolicy": {"apiFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
 }
 LEAST = {
     "api": {"autoscaling": {"enabled": False}},
+    "workerCpu": {"enabled": False},
     "networkPolicy": {"enabled": False},
 }
 OF_OTHERS = ("ScaledObject", "ServiceMonitor", "PodMonitor")
@@ -144,11 +153,84 @@ def test_selectors_find_their_pods_and_scalers_their_workers() -> None:
     assert services == ["shop-metrics"]
 
 
+def test_the_job_is_named_as_alerts_ask_for_it() -> None:
+    found = render(ALL)
+    label = found["ServiceMonitor", "shop-api"]["spec"]["jobLabel"]
+    labels = found["Service", "shop-metrics"]["metadata"]["labels"]
+    alerts = (CHART.parents[1] / "observe" / "alerts.yml").read_text()
+    assert f'absent(up{{job="{labels[label]}"}})' in alerts
+
+
+def test_workers_that_are_not_wanted_are_not_there() -> None:
+    for values, names in [
+        (LEAST, set()),
+        ({}, {"shop-worker-cpu"}),
+        (ALL | LEAST, {"shop-worker-gpu"}),
+    ]:
+        workers = {name for _, name in render(values) if "-worker-" in name}
+        assert workers == names
+
+
+@pytest.mark.parametrize("queue", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("queued", "busy", "workers"),
+    [(0, 0, 0), (1, 0, 1), (4, 0, 2), (0, 2, 2), (0, 10, 10), (3, 10, 12)],
+)
+def test_workers_with_a_job_are_kept(
+    queue: str, queued: int, busy: int, workers: int
+) -> None:
+    """Kubernetes divides what the query gives by the threshold, and rounds up."""
+    spec = render(ALL)["ScaledObject", f"shop-worker-{queue}"]["spec"]
+    (trigger,) = spec["triggers"]
+    query = trigger["metadata"]["query"]
+    labels = f'{{queue="{queue}",namespace="models"}}'
+    for name, value in {"queue_jobs": queued, "busy_workers": busy}.items():
+        series = f"max(lometab_{name}{labels})"
+        assert series in query
+        query = query.replace(series, str(value))
+    assert re.fullmatch(r"ceil\(\d+ / 2\) \+ \d+", query)
+    found = eval(query, {"ceil": ceil}) / int(trigger["metadata"]["threshold"])
+    assert ceil(found) == workers
+
+
+def test_scaling_needs_its_numbers() -> None:
+    with pytest.raises(helm_python.HelmError, match=r"needs serviceMonitor\.enabled"):
+        render({"keda": {"enabled": True}})
+
+
+def test_variables_come_from_secrets_too_and_each_once() -> None:
+    settings = {"LOMETAB_LOG_FORMAT": "text", "LOMETAB_LOG_LEVEL": "debug"}
+    for pod in list_pods(render(ALL | {"settings": settings})).values():
+        (container,) = pod["spec"]["containers"]
+        assert container["envFrom"] == ALL["envFrom"]
+        names = [each["name"] for each in container["env"]]
+        assert len({*names}) == len(names)
+        assert {"name": "LOMETAB_LOG_FORMAT", "value": "text"} in container["env"]
+    for pod in list_pods(render({})).values():
+        (container,) = pod["spec"]["containers"]
+        assert "envFrom" not in container
+        assert {"name": "LOMETAB_LOG_FORMAT", "value": "json"} in container["env"]
+
+
+def test_the_schema_has_the_settings_there_are() -> None:
+    schema = SCHEMA.read_text()
+    assert write_names(schema) == schema, "run `make chart`"
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    for name in re.findall(r"- \{ name: LOMETAB_(\w+)", helpers):
+        assert name.lower() in DECIDED  # or the chart and `settings` would both set it
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {"api": {"replicas": 0}},
         {"settings": {"PATH": "x"}},
+        {"settings": {"LOMETAB_LEESE_SECONDS": "60"}},
+        {"settings": {"LOMETAB_METRICS_PORT": "1"}},
+        {"settings": {"LOMETAB_DATABASE_URL": "sqlite://"}},
+        {"envFrom": [{"secretRef": {}}]},
+        {"envFrom": [{"secretRef": {"name": "a"}, "configMapRef": {"name": "b"}}]},
+        {"envFrom": [{"secretKeyRef": {"name": "a"}}]},
         {"databse": {}},
         {"database": {"url": "postgresql+psycopg://me:secret@host/db"}},
     ],

@@ -24,6 +24,7 @@ PAGES = [
 ELSEWHERE = {
     # Of the client and the command, of tests and benchmarks, of compose.
     *("URL", "KEY", "PICTURES", "FUZZ_EXAMPLES", "DOMAIN", "VERSION"),
+    "REVISION",
 }
 
 

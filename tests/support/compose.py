@@ -47,6 +47,10 @@ class Dockerfile:
             found = [*own, *found]
         return [line.removeprefix(f"{instruction} ") for line in found]
 
+    def read(self, target: str) -> list[str]:
+        """The lines of one stage alone."""
+        return self._stages[target][1]
+
     def environment(self, target: str) -> dict[str, str]:
         pairs = [
             pair for line in self._lines(target, "ENV") for pair in shlex.split(line)

@@ -4,7 +4,8 @@ There need not be a container engine: buildah builds in a chroot, on a base that
 debootstrap makes of Debian and its Python and that is tagged as the one the Dockerfile
 names. What is built runs as the image's own user, on a root that is mounted read-only,
 against real Postgres and Redis: a key is made, a job trained, a row predicted, and each
-health check run. It takes root, Linux, and a quarter of an hour.
+health check run. It takes root, Linux, and a quarter of an hour. Sizes are stored, and
+written into docs/results.md.
 
 pip in the build uses this machine's own configuration, which is mounted for the build
 alone and is in no image.
@@ -27,6 +28,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.record import Runs, table, write_section
+from lometab import __version__
 from tests.support.servers import Postgres, Redis, end_with_us, free_port, wait_until
 from tests.support.services import TINY
 from tests.support.tables import make_csv
@@ -50,10 +53,14 @@ def main() -> None:
         make_base()
         for target in TARGETS:
             build(target, options.torch_index)
-    for target in TARGETS:
-        say(f"{name(target)}: {measure(target) / 1e6:.0f} MB")
     with Trial() as trial:
         trial.run()
+    runs = Runs("images")
+    for target, image in trial.images.items():
+        result = {**measure(target), **image.list_labels()}
+        say(f"{name(target)}: {result['bytes'] / 1e6:.0f} MB")
+        runs.put({"image": target}, result)
+    write_section("images", section(runs))
     say("all is well")
 
 
@@ -105,9 +112,7 @@ def make_base() -> None:
 
 def build(target: str, torch_index: str | None) -> None:
     say(f"building {target} ...")
-    arguments = ["--build-arg", f"PYTHON={BASE}"]
-    if torch_index is not None:
-        arguments += ["--build-arg", f"TORCH_INDEX={torch_index}"]
+    arguments = list_build_arguments(torch_index)
     with tempfile.TemporaryDirectory(prefix="lometab-pip-") as folder:
         for volume in list_pip_volumes(Path(folder)):
             arguments += ["--volume", f"{volume}:ro"]
@@ -117,6 +122,24 @@ def build(target: str, torch_index: str | None) -> None:
             *("--target", target),
             *(*arguments, "--tag", name(target), ROOT),
         )
+
+
+def list_build_arguments(torch_index: str | None) -> list[str]:
+    given = {"PYTHON": BASE, "VERSION": __version__, "REVISION": find_revision()}
+    if torch_index is not None:
+        given["TORCH_INDEX"] = torch_index
+    return [
+        word
+        for key, value in given.items()
+        for word in ("--build-arg", f"{key}={value}")
+    ]
+
+
+def find_revision() -> str:
+    """The commit that is built; `-dirty` if the files are not those of it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def list_pip_volumes(folder: Path) -> Iterator[str]:
@@ -142,18 +165,39 @@ def list_pip_volumes(folder: Path) -> Iterator[str]:
                 yield f"{files}:{files}"
 
 
-def measure(target: str) -> int:
-    size = buildah("images", "--json", name(target))
+def measure(target: str) -> dict[str, Any]:
+    """The bytes of all its files, and which build of torch is among them."""
     container = buildah("from", "--pull-never", name(target))
     try:
         root = Path(buildah("mount", container))
         n_bytes = sum(
             path.lstat().st_size for path in root.rglob("*") if not path.is_dir()
         )
+        packages = root.glob("opt/lometab/lib/python3*/site-packages/torch-*.dist-info")
+        torch = [path.name.split("-")[1].removesuffix(".dist") for path in packages]
     finally:
         buildah("rm", container)
-    assert size
-    return n_bytes
+    return {"bytes": n_bytes, "torch": " ".join(torch)}
+
+
+def section(runs: Runs) -> str:
+    rows = [
+        [
+            key["image"],
+            f"{result['bytes'] / 1e6:.0f}",
+            result["torch"] or "-",
+            result["version"],
+            result["revision"],
+        ]
+        for key, result in runs
+    ]
+    return (
+        "## Images\n\n"
+        "`make images`. The size is that of all files of an image, unpacked and with "
+        "its base, which debootstrap makes here: the official one is a little "
+        "different. Images for GPUs are not built.\n\n"
+        + table(["image", "MB", "torch", "version", "commit"], rows)
+    )
 
 
 # Running
@@ -174,6 +218,10 @@ class Image:
         self.labels: dict[str, str] = config["Labels"]
         (self.root / "run/secrets").mkdir(parents=True, exist_ok=True)
         self.secrets = secrets
+
+    def list_labels(self) -> dict[str, str]:
+        about = "org.opencontainers.image"
+        return {key: self.labels[f"{about}.{key}"] for key in ("version", "revision")}
 
     def remove(self) -> None:
         buildah("umount", self.container)
@@ -363,6 +411,13 @@ def check_contents(target: str, image: Image, environment: dict[str, str]) -> No
     has_torch = bool([*image.root.glob("opt/lometab/lib/python3*/site-packages/torch")])
     assert has_torch == target.startswith("worker")
     assert image.labels["org.opencontainers.image.title"] == "LoMETab"
+    labels = image.list_labels()
+    assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", labels["revision"]), labels
+    assert re.fullmatch(r"\d+\.\d+\..+", labels["version"]), labels
+    # What docker-compose.yml can turn on is there.
+    probe = "import opentelemetry.exporter.otlp.proto.http, opentelemetry.sdk"
+    done = image.run(["python", "-c", probe], environment)
+    assert done.returncode == 0, done.stderr
     say(f"{target}: no rights, a read-only root, no pip, one copy of the code")
 
 

@@ -24,9 +24,14 @@ app.kubernetes.io/component: {{ .part }}
 - { name: LOMETAB_DATABASE_PASSWORD_FILE, value: /run/secrets/lometab/postgres }
 - { name: LOMETAB_BROKER_URL, value: {{ .Values.broker.url | quote }} }
 - { name: LOMETAB_BROKER_PASSWORD_FILE, value: /run/secrets/lometab/redis }
-- { name: LOMETAB_LOG_FORMAT, value: json }
-{{- range $name, $value := .Values.settings }}
+{{- range $name, $value := merge (dict) .Values.settings (dict "LOMETAB_LOG_FORMAT" "json") }}
 - { name: {{ $name }}, value: {{ $value | quote }} }
+{{- end }}
+{{- end -}}
+
+{{- define "lometab.envFrom" -}}
+{{- with .Values.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -95,6 +100,7 @@ spec:
           imagePullPolicy: {{ .root.Values.image.pullPolicy }}
           args: [lometab, worker]
           env: {{- include "lometab.environment" .root | nindent 12 }}
+          {{- include "lometab.envFrom" .root | nindent 10 }}
           ports:
             - { name: metrics, containerPort: 9090 }
           startupProbe:
@@ -114,6 +120,10 @@ spec:
 {{- end -}}
 
 {{- define "lometab.scaler" -}}
+{{- if not .root.Values.serviceMonitor.enabled }}
+{{- fail "keda.enabled needs serviceMonitor.enabled: KEDA asks Prometheus for numbers that it has from there" }}
+{{- end }}
+{{- $labels := printf "{queue=%q,namespace=%q}" .queue .root.Release.Namespace }}
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
 metadata:
@@ -128,7 +138,8 @@ spec:
     - type: prometheus
       metadata:
         serverAddress: {{ .root.Values.keda.prometheus | quote }}
-        # Those that run count too: a worker with a job is not one too many.
-        query: {{ printf "max(lometab_queue_jobs{queue=%q,namespace=%q}) + max(lometab_busy_workers{queue=%q,namespace=%q})" .queue .root.Release.Namespace .queue .root.Release.Namespace | quote }}
-        threshold: {{ .root.Values.keda.jobsPerWorker | quote }}
+        # The number of workers itself: one for each that has a job, none of which is one
+        # too many, and one for so many jobs that wait.
+        query: {{ printf "ceil(max(lometab_queue_jobs%s) / %d) + max(lometab_busy_workers%s)" $labels (int .root.Values.keda.jobsPerWorker) $labels | quote }}
+        threshold: "1"
 {{- end -}}
