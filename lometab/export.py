@@ -488,6 +488,7 @@ def _metadata(ensemble: Ensemble, more: Mapping[str, Any]) -> dict[str, Any]:
         "min_frequency": schema.min_frequency,
         "rare": {name: n for name, n in zip(levels, n_rare, strict=True) if n},
         "ranges": _ranges(ensemble),
+        "with_missing": [schema.numeric[i] for i in ensemble.preprocessor.indicators_],
         "ignored": schema.ignored,
         "missing": schema.missing,
         "formats": {n: f for n, f in schema.formats.items() if n in schema.numeric},

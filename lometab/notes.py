@@ -32,6 +32,8 @@ class Notes:
     """Columns in which such a category may have been in training, but rarely."""
     n_beyond: dict[str, int] = field(default_factory=dict)
     """For each column, numbers that are beyond the training range."""
+    n_missing: dict[str, int] = field(default_factory=dict)
+    """For each column that had no missing value in training, those that are missing."""
     n_novel: int = 0
     """Rows farther from the training rows than all but a few of these."""
 
@@ -42,6 +44,9 @@ class Notes:
 
     def see_beyond(self, column: str, n_values: int) -> None:
         self.n_beyond[column] = self.n_beyond.get(column, 0) + n_values
+
+    def see_missing(self, column: str, n_values: int) -> None:
+        self.n_missing[column] = self.n_missing.get(column, 0) + n_values
 
     def see_novel(self, novelty: Any) -> None:
         """The `novelty` of each of some rows."""
@@ -59,6 +64,8 @@ class Notes:
             self.see(name, other.unseen[name], count)
         for name, count in other.n_beyond.items():
             self.see_beyond(name, count)
+        for name, count in other.n_missing.items():
+            self.see_missing(name, count)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -98,6 +105,12 @@ class Notes:
             for name, count in self.n_beyond.items()
             if self._is_many(count)
         ]
+        if self.n_missing:
+            found.append(
+                "values are missing, which training had in every row, in up to "
+                f"{max(self.n_missing.values())} of {self.n_rows} rows: "
+                f"{_listed([*self.n_missing])}"
+            )
         if self._is_many(self.n_novel):
             found.append(
                 f"{self.n_novel} of {self.n_rows} rows are unlike the training rows: "

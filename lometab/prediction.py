@@ -64,7 +64,8 @@ class Prediction:
     unseen: Array | None = None
     """Share of the row's categories that training did not have, (N,)."""
     warnings: list[str] = field(default_factory=list)
-    """Unseen categories, columns filled as missing, columns not used."""
+    """Unseen categories, numbers beyond the range, values missing that training always
+    had, rows unlike those of training, columns filled as missing or not used."""
 
     @property
     def std(self) -> Array | None:

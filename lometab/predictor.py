@@ -117,6 +117,8 @@ class Predictor:
             else (-math.inf, math.inf)
             for name in self.numeric
         ]
+        known = self.metadata.get("with_missing")  # not in files of before
+        self._may_miss = [known is None or name in known for name in self.numeric]
         self._lower, self._upper = np.array(self._ranges).reshape(-1, 2).T
         self._session = open_session(content, providers, threads)
         names = {output.name for output in self._session.get_outputs()}
@@ -251,6 +253,7 @@ class Predictor:
         for name, count in zip(self.numeric, self.count_beyond(x_num), strict=True):
             if count:
                 notes.see_beyond(name, count)
+        self._note_missing(x_num, table, notes)
         x_cat = np.empty((n_rows, len(self.categorical)), dtype=object)
         notes.n_rows += n_rows
         for i, name in enumerate(self.categorical):
@@ -258,8 +261,23 @@ class Predictor:
                 x_cat[:, i] = ""
                 continue
             x_cat[:, i] = read_categories(table[name], self._missing)
+            if "" not in self._levels[i] and (n := (x_cat[:, i] == "").sum()):
+                notes.see_missing(name, int(n))
             self._replace_unseen_(x_cat[:, i], i, notes)
         return x_num, x_cat
+
+    def _note_missing(
+        self, x_num: NDArray[np.float64], table: Mapping[str, Any], notes: Notes
+    ) -> None:
+        """Those of columns which rows have, and which training had in every row."""
+        if all(self._may_miss) or not (is_missing := np.isnan(x_num)).any():
+            return
+        counts = is_missing.sum(axis=0).tolist()
+        for name, count, may_miss in zip(
+            self.numeric, counts, self._may_miss, strict=True
+        ):
+            if count and not may_miss and name in table:
+                notes.see_missing(name, count)
 
     def count_beyond(self, x_num: NDArray[np.float64]) -> list[int]:
         """Of each numeric column, how many numbers are out of its training range."""
@@ -283,8 +301,13 @@ class Predictor:
             or -math.inf in numbers
         ):
             return None
-        for number, (lower, upper) in zip(numbers, self._ranges, strict=True):
-            if number is not None and not lower <= number <= upper:
+        for number, (lower, upper), may_miss in zip(
+            numbers, self._ranges, self._may_miss, strict=True
+        ):
+            if number is None:
+                if not may_miss:
+                    return None
+            elif not lower <= number <= upper:
                 return None
         x_cat = _NO_TEXTS
         if self.categorical:

@@ -1,9 +1,11 @@
 """How unlike the training rows a row is: what an ensemble's members cannot tell.
 
-Numbers are clipped to the training range and unseen categories are zeros, so members
-cannot disagree about either. A row's distance is -2 log of a simple density: a Gaussian
-of the normal scores of its numbers, and the shares of its categories, each by itself.
-`novelty` is the share of training rows that are nearer.
+Numbers are clipped to the training range, missing ones are filled, and unseen
+categories are zeros, so members cannot disagree about any of these. A row's distance is
+-2 log of a simple density: a Gaussian of the normal scores of its numbers, and the
+shares of its categories and of which numbers are missing, each by itself. `novelty` is
+the share of training rows that are nearer. A number that is beyond the training range
+by more than its width makes the row farther than all, whatever its other columns hold.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,10 +48,28 @@ class Novelty:
     """For each categorical column -2 log of each level's share, and of none of them."""
     levels: Float
     """Ascending distances of training rows."""
+    gaps: Float
+    """For each numeric column -2 log of the shares of rows that have it and that lack
+    it, (n_num, 2); (0, 2) in states of before, which did not count this."""
+
+    @property
+    def far_lower(self) -> Float:
+        """Beyond which a number by itself makes a row unlike all training rows."""
+        return self.lower - (self.upper - self.lower)
+
+    @property
+    def far_upper(self) -> Float:
+        return self.upper + (self.upper - self.lower)
+
+    @property
+    def far(self) -> float:
+        """What such a number adds: more than the distance of any training row."""
+        return 1.0 + 1.01 * float(self.levels[-1])
 
     @classmethod
     def fit(
         cls,
+        x_num: Float,
         scores: NDArray[Any],
         codes: NDArray[np.int64],
         *,
@@ -64,10 +84,12 @@ class Novelty:
         by what the other half gave: a row is not told by itself.
 
         Args:
+            x_num: the rows as they came, NaN missing.
             codes: of the categorical columns alone.
             ranges: the training range of each of `columns`.
         """
         x = scores[:, features].astype(np.float64)
+        is_missing = np.isnan(x_num)
         ends = np.array(ranges, dtype=np.float64).reshape(-1, 2)
         margin = MARGIN * (ends[:, 1] - ends[:, 0])
         halves = np.arange(len(x)) % 2 == 0
@@ -75,8 +97,10 @@ class Novelty:
             _distance(
                 x[~half],
                 codes[~half],
+                is_missing[~half],
                 *_fit_numbers(x[half]),
                 _fit_texts(codes[half], cardinalities),
+                _fit_gaps(is_missing[half]),
             )
             for half in (halves, ~halves)
             if half.any() and not half.all()
@@ -94,6 +118,7 @@ class Novelty:
             surprises=_fit_texts(codes, cardinalities),
             # Equal distances are equal whatever the order in which they are summed.
             levels=levels * (1 + 1e-5) + 1e-5,
+            gaps=_fit_gaps(is_missing),
         )
 
     def measure(
@@ -111,12 +136,16 @@ class Novelty:
         distance = _distance(
             scores[:, self.features].astype(np.float64),
             codes[:, :n_cat],
+            np.isnan(x_num[:, : len(self.gaps)]),
             self.center,
             self.whitening,
             self.surprises,
+            self.gaps,
         )
-        novelty = (distance[:, None] > self.levels).mean(axis=1)
         x = x_num[:, self.columns]
+        is_far = (x < self.far_lower) | (x > self.far_upper)
+        distance += self.far * is_far.sum(axis=1)
+        novelty = (distance[:, None] > self.levels).mean(axis=1)
         outside = (x < self.lower) | (x > self.upper)
         unseen = codes[:, :n_cat] == [len(each) - 1 for each in self.surprises]
         shares = [
@@ -135,6 +164,7 @@ class Novelty:
             "whitening": self.whitening.tolist(),
             "surprises": [each.tolist() for each in self.surprises],
             "levels": self.levels.tolist(),
+            "gaps": self.gaps.tolist(),
         }
 
     @classmethod
@@ -147,6 +177,7 @@ class Novelty:
             features=[*state["features"]],
             columns=[*state["columns"]],
             surprises=[np.array(each) for each in state["surprises"]],
+            gaps=np.array(state.get("gaps", []), dtype=np.float64).reshape(-1, 2),
             **arrays,
         )
 
@@ -179,16 +210,27 @@ def _fit_texts(codes: NDArray[np.int64], cardinalities: Sequence[int]) -> list[F
     return found
 
 
+def _fit_gaps(is_missing: NDArray[np.bool_]) -> Float:
+    """The same of numbers that are there, and of those that are missing."""
+    n_missing = is_missing.sum(axis=0)
+    counts = np.stack([len(is_missing) - n_missing, n_missing], axis=1) + 1.0
+    surprises: Float = -2 * np.log(counts / (len(is_missing) + 2))
+    return surprises
+
+
 def _distance(
     x: Float,
     codes: NDArray[np.int64],
+    is_missing: NDArray[np.bool_],
     center: Float,
     whitening: Float,
     surprises: Sequence[Float],
+    gaps: Float,
 ) -> Float:
     shifted = x - center
     white = shifted @ whitening if whitening.ndim == 2 else shifted * whitening
     distance: Float = np.square(white).sum(axis=1)
     for column, surprise in zip(codes.T, surprises, strict=True):
         distance += surprise[column]
+    distance += np.where(is_missing, gaps[:, 1], gaps[:, 0]).sum(axis=1)
     return distance

@@ -177,6 +177,7 @@ class Preprocessor:
         waves = [i for i, feature in enumerate(self.features_) if feature.wave]
         n_cat = len(self.categories_)
         return Novelty.fit(
+            x_num,
             scores,
             codes[:, :n_cat],
             features=[*columns, *waves],

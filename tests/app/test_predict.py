@@ -369,6 +369,10 @@ def test_rows_unlike_the_training_rows(client: TestClient, y: str) -> None:
     text = " ".join(answer["warnings"])
     assert "beyond the range of training in 1 of 1 rows" in text
     assert "1 of 1 rows are unlike the training rows" in text
+    empty = dict.fromkeys(ROWS[0])
+    answer = client.post(f"{y}?include={names}", json={"rows": [empty]}).json()
+    assert answer["predictions"][0]["novelty"] == 1
+    assert any("which training had in every row" in w for w in answer["warnings"])
 
 
 def _is_number(value: Any) -> bool:
@@ -425,6 +429,8 @@ def test_warnings(client: TestClient, y: str) -> None:
             "columns not used: 'note'",
             "column 'colour' holds categories that training did not have in 1 of 2 "
             "rows: 'maüve'",
+            "1 of 2 rows are unlike the training rows: see their `novelty`, and trust "
+            "their answers less",
         ]
     check_problem(send(client, y, text, "text/csv"), 422, "'weight' is absent")
 

@@ -329,15 +329,16 @@ def test_onnx_runtime_folds_the_adapters_when_it_loads(
     onnxruntime.InferenceSession(content, options)
     graph = onnx.load(tmp_path / "optimized.onnx").graph
     operators = Counter(node.op_type for node in graph.node)
-    # The embedding, three blocks, the head; and of novelty the numbers and the texts.
-    assert sum(n for name, n in operators.items() if "Mat" in name) == 7
+    # The embedding, three blocks, the head; and the distance that novelty is of.
+    assert sum(n for name, n in operators.items() if "Mat" in name) == 6
+    assert operators["Gemm"] == 2  # what is counted of numbers, and of texts
     # Each weight is one constant by now, and so are the slopes of the quantiles.
     shapes = {tuple(each.dims) for each in graph.initializer}
     k, d_block = config.k, config.d_block
     assert {(k, ensemble.fit.model.d_in, d_block), (k, d_block, d_block)} <= shapes
     assert (k, d_block, config.rank) not in shapes
     assert not {"Slice", "Neg"} & operators.keys()
-    assert operators["Div"] == 1  # the phase of moments, for sines and cosines
+    assert operators["Div"] == 2  # the phase of moments, and the shares of columns
 
 
 def test_the_inputs_are_those_the_data_has() -> None:
@@ -402,6 +403,7 @@ def test_the_metadata_tells_what_the_file_is() -> None:
         "rare": {},
         "ignored": {"id": "why"},
         "missing": list(schema.missing),
+        "with_missing": ["n0", "n1", "n2"],
         "formats": {},
         "missing_in": {},
         "folded_bytes": folded,

@@ -1,5 +1,6 @@
 """Rows unlike the training rows: their novelty, and its place in the file."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from lometab.export import to_onnx
+from lometab.notes import NOVEL
 from lometab.parity import check_onnx
 from lometab.predictor import Predictor
 from lometab.table import Novelty, Preprocessor
 from tests.support.ensembles import ROW, TABLE, rows_of, train
+from tests.support.networks import make_ensemble
 
 Array = NDArray[Any]
 
@@ -79,6 +82,36 @@ def test_a_little_beyond_the_range_is_not_out_of_it() -> None:
     assert measure(fitted, row, x_cat[:1])[0, 1] == 0
 
 
+def test_what_training_never_lacked_is_novel_if_it_is_missing() -> None:
+    x_num, x_cat = make_rows(1000, 1)
+    fitted = fit()
+    x_num[:, 2] = np.nan
+    assert measure(fitted, x_num, x_cat)[:, 0].mean() > 0.9
+    x_num[:] = np.nan
+    found = measure(fitted, x_num, x_cat)
+    assert found[:, 0].min() >= NOVEL
+    assert found[:, 1].max() == 0  # missing is not out of range
+
+
+def test_what_is_often_missing_is_not_novel() -> None:
+    x_num, x_cat = make_rows(2000, 0)
+    x_num[np.random.default_rng(0).random(x_num.shape) < 0.5] = np.nan
+    fitted = Preprocessor().fit(x_num, x_cat, np.zeros(2000), task="regression")
+    x_num[:] = np.nan
+    assert measure(fitted, x_num, x_cat)[:, 0].mean() < 0.5
+
+
+@pytest.mark.parametrize("n_columns", [1, 200])
+def test_a_number_far_beyond_the_range_is_enough(n_columns: int) -> None:
+    rng = np.random.default_rng(0)
+    x_num = rng.normal(size=(1000, n_columns))
+    none = np.empty((1000, 0), dtype=object)
+    fitted = Preprocessor().fit(x_num, none, np.zeros(1000), task="regression")
+    for far in (99.0, -99.0):
+        x_num[:, 0] = far
+        assert measure(fitted, x_num, none)[:, 0].min() == 1.0
+
+
 def test_later_moments_are_not_novel() -> None:
     """What is asked is always later than what was learned."""
     rng = np.random.default_rng(0)
@@ -102,10 +135,19 @@ def test_the_state_is_plain_data() -> None:
     assert Preprocessor.from_dict(old).novelty_ is None
 
 
+def test_a_state_that_counted_no_gaps_measures_as_it_did() -> None:
+    old = fit().to_dict()
+    del old["novelty"]["gaps"]
+    x_num, x_cat = make_rows(1000, 1)
+    x_num[:] = np.nan
+    assert measure(Preprocessor.from_dict(old), x_num, x_cat)[:, 0].max() < NOVEL
+
+
 def test_many_numbers_have_no_correlations() -> None:
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(500, 300))
     found = Novelty.fit(
+        scores,
         scores,
         np.empty((500, 0), np.int64),
         features=range(300),
@@ -124,18 +166,38 @@ def test_the_file_measures_as_the_preprocessor_does(target: str) -> None:
     predictor = Predictor(to_onnx(ensemble))
     strange = {**ROW, "size": 1e6, "colour": "mauve", "zone": None}
     rows = [*rows_of(TABLE, 100), strange, {**strange, "since": None}]
+    rows += [dict.fromkeys(ROW), {**ROW, "size": -1e6}]
     x_num, x_cat, _ = predictor.encode(rows)
     found = predictor.run_all(x_num, x_cat).novelty
     assert found is not None
     expected = measure(ensemble.preprocessor, x_num, x_cat)
     assert np.abs(found - expected)[:, 0].max() <= 0.0101
     np.testing.assert_allclose(found[:, 1:], expected[:, 1:], atol=1e-6)
-    assert found[-2, 0] == 1.0
-    assert found[-2, 1] == 1.0  # the size is the only number that is no moment
+    assert found[100:, 0].tolist() == [1.0] * 4
+    assert found[100, 1] == 1.0  # the size is the only number that is no moment
     answer = predictor.predict(rows)
     assert answer.novelty is not None and answer.unseen is not None
     np.testing.assert_array_equal(answer.novelty, found[:, 0])
     np.testing.assert_array_equal(answer.unseen, found[:, 2])
+
+
+@pytest.mark.parametrize("kind", ["numbers", "gaps", "moments", "texts", "old"])
+def test_the_file_measures_rows_of_any_kind(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    x_num, x_cat = make_rows(400, 0)
+    if kind == "gaps":
+        x_num[rng.random(x_num.shape) < 0.2] = np.nan
+    elif kind == "moments":
+        x_num = 1e9 + 1e7 * rng.random((400, 2))
+    x_num = x_num[:, : 0 if kind == "texts" else None]
+    x_cat = x_cat[:, : 1 if kind in ("texts", "old") else 0]
+    datetime = range(2) if kind == "moments" else ()
+    ensemble = make_ensemble(x_num, x_cat, datetime=datetime)
+    if kind == "old":
+        state = ensemble.preprocessor.to_dict()
+        del state["novelty"]["gaps"]
+        ensemble = replace(ensemble, preprocessor=Preprocessor.from_dict(state))
+    assert check_onnx(ensemble, to_onnx(ensemble), x_num, x_cat) < 1e-3
 
 
 def test_a_file_without_novelty_answers_as_before() -> None:

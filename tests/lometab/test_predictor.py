@@ -107,7 +107,8 @@ def test_missing_has_many_spellings(cell: object, sold: Predictor) -> None:
     encoded = sold.encode([dict.fromkeys(ROW, cell)])
     assert np.isnan(encoded.x_num).all()
     assert (encoded.x_cat == "").all()
-    assert encoded.warnings == []
+    (warning,) = encoded.warnings
+    assert "which training had in every row" in warning
 
 
 def test_the_missing_texts_are_those_of_the_file() -> None:
@@ -191,7 +192,8 @@ def test_absent_columns_can_be_filled(sold: Predictor) -> None:
 def test_a_column_need_not_be_in_every_row(sold: Predictor) -> None:
     sparse = sold.encode([ROW, {"zone": 3}])
     assert np.isnan(sparse.x_num[1]).all()
-    assert sparse.warnings == []
+    (warning,) = sparse.warnings  # training had it in every row
+    assert warning.endswith("1 of 2 rows: 'since'")
 
 
 def test_other_columns_are_not_used_and_named(sold: Predictor) -> None:
@@ -505,6 +507,32 @@ def test_a_record_is_encoded_as_columns_are(sold: Predictor) -> None:
         ("zone", None),
     ):
         assert sold.encode_record({**plain, name: cell}, notes) is None
+
+
+def test_what_training_never_lacked_is_told_if_it_is_missing(sold: Predictor) -> None:
+    """`size` and `colour` were missing there too, `since` and `zone` never."""
+    rows = [{**ROW, **dict.fromkeys(names)} for names in (["size", "colour"], [], [])]
+    assert sold.predict(rows).warnings == []
+    rows = [dict.fromkeys(ROW), {**ROW, "since": None}, ROW]
+    assert sold.predict(rows).warnings[0] == (
+        "values are missing, which training had in every row, in up to 2 of 3 rows: "
+        "'since', 'zone'"
+    )
+    gone = [{**ROW, "since": None}]
+    assert "'since'" in sold.predict(gone).warnings[0]
+    # A column that no row has is told by itself.
+    del gone[0]["since"]
+    (told, *_) = sold.predict(gone, missing_columns="fill").warnings
+    assert "absent from every row" in told
+
+
+def test_files_of_before_do_not_know_what_training_lacked(content: bytes) -> None:
+    model = onnx.load_from_string(content)
+    metadata = json.loads(model.metadata_props[0].value)
+    del metadata["with_missing"], metadata["checksum"]
+    del model.metadata_props[:]
+    old = Predictor(seal(model.SerializeToString(), metadata))
+    assert old.encode([{**ROW, "since": None}]).warnings == []
 
 
 def test_notes_name_the_first_of_many(sold: Predictor) -> None:

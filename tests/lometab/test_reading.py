@@ -150,6 +150,7 @@ def test_notes_of_parts_are_those_of_the_whole() -> None:
             notes.n_rows += 10
             notes.see("c", {f"x{i}", "y"}, 2)
             notes.see_beyond("n", i)
+            notes.see_missing("m", i)
             notes.see_novel(np.array([0.5, 0.999]))
         joined.add(Notes.from_dict(json.loads(json.dumps(part.to_dict()))))
     assert joined.warnings() == whole.warnings() != []

@@ -184,7 +184,8 @@ class PredictResponse(BaseModel):
     calibrated: bool
     coverage: float
     warnings: list[str] = Field(
-        description="Unseen categories, numbers beyond the range of training, rows "
-        "unlike the training rows, columns filled as missing, columns not used."
+        description="Unseen categories, numbers beyond the range of training, values "
+        "missing that training had in every row, rows unlike the training rows, "
+        "columns filled as missing, columns not used."
     )
     predictions: list[RowPrediction]
