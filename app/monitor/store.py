@@ -15,6 +15,8 @@ from app.storage.tables import ModelAnswers, ModelCounts, TrainedModel, new_id, 
 
 OUTCOMES = "outcomes"
 """The shard that holds what outcomes said."""
+LOOKS = "looks"
+"""The shard that holds how often a day was looked at, and at how many rows."""
 
 
 def today() -> str:
@@ -49,7 +51,11 @@ def read_counts(session: Session, model_id: str, n_days: int) -> dict[str, Count
     since = (datetime.now(UTC) - timedelta(days=n_days - 1)).strftime("%Y-%m-%d")
     rows = session.scalars(
         sa.select(ModelCounts)
-        .where(ModelCounts.model_id == model_id, ModelCounts.day >= since)
+        .where(
+            ModelCounts.model_id == model_id,
+            ModelCounts.day >= since,
+            ModelCounts.shard != LOOKS,
+        )
         .order_by(ModelCounts.day.desc())
     )
     days: dict[str, Counts] = {}
