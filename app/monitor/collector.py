@@ -169,7 +169,7 @@ class Collector:
                 for model_id, workspace_id, n_rows, packed in answers:
                     store.add_answers(session, model_id, workspace_id, n_rows, packed)
                 for model_id in {each[0] for each in answers}:
-                    store.drop_old(session, model_id, self._settings)
+                    store.drop_surplus(session, model_id, self._settings)
         except SQLAlchemyError as error:
             log.warning("answers that wait are lost: %s", type(error).__name__)
 

@@ -87,23 +87,17 @@ def _is_there(session: Session, model_id: str) -> bool:
     return found is not None
 
 
-def drop_old(session: Session, model_id: str, settings: Settings) -> None:
-    """Counts and answers that are too old, and answers beyond those that are kept."""
-    before = utc_now() - timedelta(days=settings.monitor_days)
-    session.execute(
-        sa.delete(ModelCounts).where(
-            ModelCounts.model_id == model_id,
-            ModelCounts.day < before.strftime("%Y-%m-%d"),
-        )
-    )
+def drop_surplus(session: Session, model_id: str, settings: Settings) -> None:
+    """The oldest answers beyond those that are kept; what is too old, goes by
+    `app.retention`."""
     total = 0
-    for row_id, n_rows, created_at in session.execute(
-        sa.select(ModelAnswers.id, ModelAnswers.n_rows, ModelAnswers.created_at)
+    for row_id, n_rows in session.execute(
+        sa.select(ModelAnswers.id, ModelAnswers.n_rows)
         .where(ModelAnswers.model_id == model_id)
         .order_by(ModelAnswers.created_at.desc())
     ).all():
         total += n_rows
-        if total > settings.monitor_answers or created_at < before:
+        if total > settings.monitor_answers:
             session.execute(sa.delete(ModelAnswers).where(ModelAnswers.id == row_id))
 
 
