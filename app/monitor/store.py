@@ -109,9 +109,9 @@ def take_outcomes(
 ) -> int:
     """Hold the truth against the answers that wait for it; how many there were.
 
-    Each answer is taken once: it does not wait any more.
+    Each id is held against once, by its latest answer; none of its answers waits any
+    more, so that posting it again changes nothing.
     """
-    n_matched = 0
     left = dict(truth)
     for row in session.scalars(
         sa.select(ModelAnswers)
@@ -119,17 +119,18 @@ def take_outcomes(
         .order_by(ModelAnswers.created_at.desc())
         .with_for_update()
     ):
-        if not left:
-            break
-        hashes, mean, spread, rest = match(row.content, left)
+        hashes, mean, spread, rest = match(row.content, truth)
         if not hashes:
             continue
-        y = [left[each] for each in hashes]
-        for each in hashes:
-            left.pop(each, None)
-        n_matched += len(hashes)
-        counts = count_outcomes(facts, _targets(y, mean.ndim), mean, spread)
         row.content, row.n_rows = rest, row.n_rows - len(hashes)
+        if not row.n_rows:
+            session.delete(row)
+        latest = {each: i for i, each in enumerate(hashes) if each in left}
+        if not latest:
+            continue
+        y = _targets([left.pop(each) for each in latest], mean.ndim)
+        taken = [*latest.values()]
+        counts = count_outcomes(facts, y, mean[taken], spread[taken])
         add_counts(
             session,
             model.id,
@@ -139,7 +140,7 @@ def take_outcomes(
             {"outcomes": counts},
         )
         session.flush()
-    return n_matched
+    return len(truth) - len(left)
 
 
 def _targets(values: list[Any], n_dimensions: int) -> Any:
