@@ -1,19 +1,23 @@
 """What novelty and monitoring cost, and how soon drift is told.
 
-    python benchmarks/watching.py [--turns 20]
+    python benchmarks/watching.py [--turns 20] [--alarms-only]
 
 One client asks three servers in turn, for one row and for a table: rows are watched and
 counted, not counted, and not even looked at for novelty (a model file without it).
 Processor time of the servers, so that other work on the machine matters less. Each
 run of it is kept and shown. Streams of synthetic rows tell within how many rows a shift
-is an alarm, and how often there is one without any.
+is an alarm, and how often there is one without any; beside it how often there would be
+by a plain rule: each level by itself, counted in the rows that it was chosen by, and
+a growing day judged at every look as if it were the only one.
 """
 
 import argparse
 import csv
 import io
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -34,6 +38,12 @@ CALLS = {"one row": 600, "table": 6}
 N_WINDOWS = 1000
 WINDOWS = (50, 200, 1000)
 N_STREAM = 20_000
+N_RARE = 200
+"""Rows of training where levels are rare."""
+N_DAYS = 1000
+DAY_ROWS = 1000
+EVERY = 5
+"""Rows of a day between two looks that there could be."""
 SHIFTS = (0.25, 0.5, 1.0)
 """In standard deviations of a column."""
 
@@ -133,28 +143,115 @@ def draw(n_rows: int, rng: np.random.Generator, shift: float = 0.0) -> Any:
     return x
 
 
-def is_alarm(reference: dict[str, Any], x: Any) -> bool:
-    columns = reference["columns"]
+def draw_rare(n_rows: int, rng: np.random.Generator) -> Any:
+    """Ten columns of forty levels, the most frequent first and most of them rare."""
+    shares = 1 / np.arange(1, 41) ** 1.5
+    levels = np.array([f"level {i}" for i in range(40)], object)
+    return rng.choice(levels, p=shares / shares.sum(), size=(n_rows, 10))
+
+
+Judge = Callable[[dict[str, Any], list[int], int], bool]
+
+
+def is_drifted(
+    own: dict[str, Any],
+    counts: list[int],
+    n_columns: int,
+    rate: float = drift.FALSE_ALARM_RATE,
+) -> bool:
+    return bool(drift.judge_column(own, counts, n_columns, rate)["is_drifted"])
+
+
+def is_drifted_plainly(own: dict[str, Any], counts: list[int], n_columns: int) -> bool:
+    """By the quantile of chi-squared, whatever is known of PSI's tails."""
+    pairs = [(p, q) for p, q in zip(own["counts"], counts, strict=True) if p or q]
+    before, now = ([*each] for each in zip(*pairs, strict=True))
+    rate = drift.FALSE_ALARM_RATE / n_columns
+    level = drift.chi2_quantile(1 - rate, len(pairs) - 1)
+    level *= 1 / sum(before) + 1 / sum(now)
+    return drift.psi(before, now) > max(drift.FLOOR, level)
+
+
+def is_alarm(reference: dict[str, Any], x: Any, judge: Judge = is_drifted) -> bool:
+    columns = [*reference["columns"].values()]
     return any(
-        drift.judge_column(
-            columns[f"x{i}"],
-            drift.count_numbers(x[:, i], np.array(columns[f"x{i}"]["edges"])).tolist(),
-            x.shape[1],
-        )["is_drifted"]
-        for i in range(x.shape[1])
+        judge(own, count(own, x[:, i]), len(columns)) for i, own in enumerate(columns)
     )
+
+
+def count(own: dict[str, Any], x: Any) -> list[int]:
+    if "edges" in own:
+        return drift.count_numbers(x, np.array(own["edges"])).tolist()
+    found = [int((x == level).sum()) for level in own["levels"]]
+    return [*found, len(x) - sum(found)]
+
+
+def refer_numbers(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
+    names = [f"x{i}" for i in range(4)]
+    empty = np.empty((n_rows, 0), object)
+    return drift.make_reference(names, [], draw(n_rows, rng), empty)
+
+
+def refer_texts(x: Any) -> dict[str, Any]:
+    names = [f"c{i}" for i in range(x.shape[1])]
+    return drift.make_reference([], names, np.empty((len(x), 0)), x)
+
+
+def refer_texts_plainly(x: Any) -> dict[str, Any]:
+    """The most frequent levels, counted in the rows that they were chosen by."""
+    columns = {}
+    for i in range(x.shape[1]):
+        levels, counts = np.unique(x[:, i].astype(str), return_counts=True)
+        order = np.argsort(-counts, kind="stable")[: drift.MAX_LEVELS]
+        own: dict[str, Any] = {"levels": levels[order].tolist()}
+        columns[f"c{i}"] = own | {"counts": count(own, x[:, i])}
+    return {"columns": columns}
+
+
+def count_rare_alarms(n_rows: int, rng: np.random.Generator) -> list[int]:
+    """Of windows with rare levels, each with training rows of its own: by the plain
+    rule, and by ours."""
+    n_plain = n_ours = 0
+    for _ in range(N_WINDOWS):
+        known, asked = draw_rare(N_RARE, rng), draw_rare(n_rows, rng)
+        n_plain += is_alarm(refer_texts_plainly(known), asked, is_drifted_plainly)
+        n_ours += is_alarm(refer_texts(known), asked)
+    return [n_plain, n_ours]
+
+
+def count_alarmed_days(
+    reference: dict[str, Any], rng: np.random.Generator
+) -> list[int]:
+    """Of days that grow: by a plain rule at every look, and by ours."""
+    days = [draw(DAY_ROWS, rng) for _ in range(N_DAYS)]
+    looks = range(drift.FIRST_LOOK, DAY_ROWS + 1, EVERY)
+    n_plain = sum(
+        any(is_alarm(reference, x[:n], is_drifted_plainly) for n in looks) for x in days
+    )
+    return [n_plain, sum(is_day_alarm(reference, x) for x in days)]
+
+
+def is_day_alarm(reference: dict[str, Any], x: Any) -> bool:
+    n_looked_at = number = 0
+    for n in range(EVERY, len(x) + 1, EVERY):
+        if drift.is_look_due(n, n_looked_at):
+            n_looked_at, number = n, number + 1
+            rate = drift.rate_of_look(number)
+            if is_alarm(reference, x[:n], partial(is_drifted, rate=rate)):
+                return True
+    return False
 
 
 def measure_alarms() -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    names = [f"x{i}" for i in range(4)]
-    empty = np.empty((4000, 0), object)
-    reference = drift.make_reference(names, [], draw(4000, rng), empty)
+    reference = refer_numbers(4000, rng)
     return {
         "false per 1000 windows": {
             str(n): sum(is_alarm(reference, draw(n, rng)) for _ in range(N_WINDOWS))
             for n in WINDOWS
         },
+        "rare levels": {str(n): count_rare_alarms(n, rng) for n in WINDOWS},
+        "days": count_alarmed_days(reference, rng),
         "rows until told": {
             str(shift): median(find_alarm(reference, rng, shift) for _ in range(50))
             for shift in SHIFTS
@@ -211,6 +308,26 @@ def section(runs: list[dict[str, Any]], alarms: dict[str, Any]) -> str:
             ["rows of a window without drift", *false],
             [["alarms in 1000 windows", *false.values()]],
         )
+        + f"\nTen columns of forty levels, most of them rare, and {N_RARE} rows of "
+        "training, others for each window. Plainly: each level is counted in the rows "
+        "that it was chosen by.\n\n"
+        + table(
+            ["rows of a window without drift", *alarms["rare levels"]],
+            [
+                [f"alarms in {N_WINDOWS} windows, {way}", *numbers]
+                for way, numbers in zip(
+                    ("plainly", "as it is"),
+                    zip(*alarms["rare levels"].values(), strict=True),
+                    strict=True,
+                )
+            ],
+        )
+        + f"\nDays of {DAY_ROWS} rows without drift that are looked at as they grow. "
+        f"Plainly: after every {EVERY} rows, as if it were the only look.\n\n"
+        + table(
+            ["", "plainly", "as it is"],
+            [[f"alarms on {N_DAYS} days", *alarms["days"]]],
+        )
         + "\n"
         + table(
             ["one column moves by so many deviations", *told],
@@ -226,10 +343,12 @@ def _show_rows(n_rows: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--alarms-only", action="store_true")
     arguments = parser.parse_args()
     runs = Runs("watching")
     n_before = sum(key["what"] == "costs" for key, _ in runs)
-    runs.put({"what": "costs", "run": n_before}, measure_costs(arguments.turns))
+    if not arguments.alarms_only:
+        runs.put({"what": "costs", "run": n_before}, measure_costs(arguments.turns))
     runs.put({"what": "alarms"}, measure_alarms())
     costs = [result for key, result in runs if key["what"] == "costs"]
     alarms = runs.find({"what": "alarms"})

@@ -218,7 +218,10 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
             **_make_metadata(spec, background),
             "rows": opened.count(),
             "reference": make_reference(
-                schema.numeric, schema.categorical, *take("train")[:2]
+                schema.numeric,
+                schema.categorical,
+                *take("train")[:2],
+                moments=schema.datetime,
             ),
         },
     )

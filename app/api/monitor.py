@@ -10,6 +10,7 @@ from app.api.bodies.monitor import (
     MonitorRead,
     OutcomesTaken,
     OutcomesWrite,
+    OutcomeWrite,
     Watched,
     WatchedDay,
 )
@@ -22,6 +23,9 @@ from app.storage import db
 from lometab.drift import FALSE_ALARM_RATE
 
 router = APIRouter(prefix="/models", tags=["models"])
+
+MAX_OUTCOME = 1e100
+"""Errors are squared and summed, over all days that are kept."""
 
 
 @router.get(
@@ -72,18 +76,39 @@ def read_monitor(
 def write_outcomes(
     caller: Writer, model_id: ModelId, body: OutcomesWrite
 ) -> OutcomesTaken:
-    """By the ids that the rows had when they were predicted (`id_column`). The answers
-    are held against the truth once, counted into live scores, and forgotten."""
+    """By the ids that the rows had when they were predicted (`id_column`). Of each id
+    the latest answer is held against the truth, once, and counted into live scores; all
+    its answers are forgotten. Rows of prediction jobs have no answers that wait."""
     monitor.get_collector().flush()
     with db.transaction() as session:
         model = find_model(session, model_id, caller.workspace_id)
         facts = read_facts(model)
-        truth = {
-            monitor.hash_id(model.id, each.id): _read_value(facts, each.value)
-            for each in body.outcomes
-        }
+        truth = _read_truth(model.id, facts, body.outcomes)
         matched = monitor.take_outcomes(session, model, facts, truth)
     return OutcomesTaken(matched=matched, unknown=len(truth) - matched)
+
+
+def _read_truth(
+    model_id: str, facts: dict[str, Any], outcomes: list[OutcomeWrite]
+) -> dict[int, float]:
+    """The truth by the hash of its id."""
+    truth: dict[int, float] = {}
+    for i, each in enumerate(outcomes):
+        key = monitor.hash_id(model_id, each.id)
+        if not key:
+            raise _refuse(i, "id", "an id must not be empty")
+        try:
+            value = _read_value(facts, each.value)
+        except ValueError as error:
+            raise _refuse(i, "value", str(error)) from None
+        if truth.setdefault(key, value) != value:
+            raise _refuse(i, "id", f"{each.id!r} has another value before")
+    return truth
+
+
+def _refuse(i: int, name: str, message: str) -> Invalid:
+    fault = {"pointer": f"/outcomes/{i}/{name}", "message": message}
+    return Invalid(f"outcomes.{i}.{name}: {message}", errors=[fault])
 
 
 def _read_value(facts: dict[str, Any], value: Any) -> float:
@@ -91,13 +116,20 @@ def _read_value(facts: dict[str, Any], value: Any) -> float:
     classes = facts["classes"]
     if classes is None:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Invalid(f"an outcome of this model is a number, however: {value!r}")
+            raise ValueError(
+                f"an outcome of this model is a number, however: {value!r}"
+            )
+        if not abs(value) <= MAX_OUTCOME:  # NaN is not, either
+            raise ValueError(
+                f"a number must lie within ±{MAX_OUTCOME:g}, so that its square can be "
+                f"summed, however: {value!r:.40}"
+            )
         return float(value)
     places = {(type(label), label): i for i, label in enumerate(classes)}
     texts = {str(label): i for i, label in enumerate(classes)}
     found = places.get((type(value), value), texts.get(str(value)))
     if found is None:
-        raise Invalid(
+        raise ValueError(
             f"an outcome of this model is one of {classes[:5]}, however: {value!r}"
         )
     return found

@@ -8,10 +8,11 @@ from sqlalchemy.orm import Session
 
 from app import webhooks
 from app.monitor.describe import describe_day
-from app.monitor.store import read_counts
+from app.monitor.store import LOOKS, read_counts, today
 from app.storage import db
 from app.storage.enums import WebhookEvent
 from app.storage.tables import ModelCounts, TrainedModel, Webhook
+from lometab.drift import is_look_due, rate_of_look
 
 _RECENT = timedelta(minutes=30)
 _MAX_MODELS = 200
@@ -35,28 +36,65 @@ def announce_alarms(session: Session) -> int:
     models = session.scalars(
         sa.select(TrainedModel)
         .where(TrainedModel.id.in_(counted), TrainedModel.facts.is_not(None))
+        .order_by(TrainedModel.id)  # all workers lock their looks in the same order
         .limit(_MAX_MODELS)
     ).all()
     return sum(_announce(session, model) for model in models)
 
 
 def _announce(session: Session, model: TrainedModel) -> int:
-    n_made = 0
-    for day, counts in read_counts(session, model.id, 1).items():
-        described: dict[str, Any] = describe_day(model.facts or {}, counts)
-        if described["is_alarm"]:
-            n_made += webhooks.announce(
-                session,
-                model.workspace_id,
-                WebhookEvent.MONITOR_ALARM,
-                {
-                    "model_id": model.id,
-                    "name": model.name,
-                    "version": model.version,
-                    "day": day,
-                    "n_rows": described["n_rows"],
-                    "drifted": described["drifted"][:_MAX_NAMED],
-                },
-                key=f"{model.id}/{day}",
-            )
-    return n_made
+    day = today()
+    counts = read_counts(session, model.id, 1).get(day)
+    if counts is None:
+        return 0
+    number = _take_look(session, model, day, counts.get("n_rows", 0))
+    if number is None:
+        return 0
+    described: dict[str, Any] = describe_day(
+        model.facts or {}, counts, rate_of_look(number)
+    )
+    if not described["is_alarm"]:
+        return 0
+    return webhooks.announce(
+        session,
+        model.workspace_id,
+        WebhookEvent.MONITOR_ALARM,
+        {
+            "model_id": model.id,
+            "name": model.name,
+            "version": model.version,
+            "day": day,
+            "n_rows": described["n_rows"],
+            "drifted": described["drifted"][:_MAX_NAMED],
+        },
+        key=f"{model.id}/{day}",
+    )
+
+
+def _take_look(
+    session: Session, model: TrainedModel, day: str, n_rows: int
+) -> int | None:
+    """The number of the day's look at so many rows, taken for all workers; None if
+    none is due yet.
+
+    A day that grows is looked at again and again, and each look could be wrong: what
+    was seen already is kept beside the counts.
+    """
+    if not is_look_due(n_rows, 0):
+        return None
+    db.insert_unless_exists(
+        session,
+        ModelCounts,
+        model_id=model.id,
+        day=day,
+        shard=LOOKS,
+        workspace_id=model.workspace_id,
+        counts={LOOKS: {"n": 0, "n_rows": 0}},
+    )
+    row = session.get_one(ModelCounts, (model.id, day, LOOKS), with_for_update=True)
+    looked = row.counts[LOOKS]
+    if not is_look_due(n_rows, looked["n_rows"]):
+        return None
+    number: int = looked["n"] + 1
+    row.counts = {LOOKS: {"n": number, "n_rows": n_rows}}
+    return number

@@ -141,8 +141,10 @@ class Collector:
             return
         ids = seen.ids if isinstance(seen.ids, list) else seen.ids.to_pylist()
         hashes = [hash_id(model_id, each) for each in ids]
-        packed = pack(hashes, seen.answered)
-        self._answers.append((model_id, workspace_id, len(ids), packed))
+        n_rows = sum(each != 0 for each in hashes)
+        if n_rows:
+            packed = pack(hashes, seen.answered)
+            self._answers.append((model_id, workspace_id, n_rows, packed))
 
     def _add(self, model_id: str, workspace_id: str, counts: Counts) -> None:
         key = (model_id, workspace_id, store.today())
@@ -169,7 +171,7 @@ class Collector:
                 for model_id, workspace_id, n_rows, packed in answers:
                     store.add_answers(session, model_id, workspace_id, n_rows, packed)
                 for model_id in {each[0] for each in answers}:
-                    store.drop_old(session, model_id, self._settings)
+                    store.drop_surplus(session, model_id, self._settings)
         except SQLAlchemyError as error:
             log.warning("answers that wait are lost: %s", type(error).__name__)
 

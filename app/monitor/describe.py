@@ -1,29 +1,39 @@
 """What the counts of a model say: shares, drift, alarms, outcomes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.monitor.outcomes import describe_outcomes
 from app.monitor.tally import N_STEPS
-from lometab.drift import judge_column
+from lometab.drift import FALSE_ALARM_RATE, judge_column
 
 LEAST_CERTAIN = 0.05
 
 
-def describe_day(facts: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+def describe_day(
+    facts: Mapping[str, Any],
+    counts: Mapping[str, Any],
+    rate: float = FALSE_ALARM_RATE,
+) -> dict[str, Any]:
     """One day, or several together, of a model.
 
     Args:
         facts: the metadata of its file.
+        rate: how often there may be an alarm by chance.
     """
     n_rows = counts.get("n_rows", 0)
     reference = facts.get("reference", {}).get("columns", {})
     counted = counts.get("columns", {})
-    columns = {
-        name: _describe_column(each, reference[name], n_rows, len(counted))
-        for name, each in counted.items()
-        if name in reference
-    }
+    moments = facts.get("datetime", ())
+    columns = {}
+    for name, each in counted.items():
+        if name in reference:
+            own, bins = reference[name], each["bins"]
+            if name in moments:
+                own = {"counts": _join_moments(own["counts"])}
+                bins = _join_moments(bins)
+            judged = judge_column(own, bins, len(counted), rate)
+            columns[name] = _describe_shares(each, n_rows) | judged
     drifted = [name for name, each in columns.items() if each["is_drifted"]]
     return {
         "n_rows": n_rows,
@@ -39,15 +49,18 @@ def describe_day(facts: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[st
     }
 
 
-def _describe_column(
-    counts: Mapping[str, Any], reference: Mapping[str, Any], n_rows: int, n_columns: int
-) -> dict[str, Any]:
+def _describe_shares(counts: Mapping[str, Any], n_rows: int) -> dict[str, Any]:
     return {
         "missing": _share(counts["missing"], n_rows),
         "unseen": _share(counts.get("unseen"), n_rows),
         "out_of_range": _share(counts.get("out_of_range"), n_rows),
-        **judge_column(reference, counts["bins"], n_columns),
     }
+
+
+def _join_moments(bins: Sequence[int]) -> list[int]:
+    """Those that are there, and missing ones. Live moments always come after those of
+    training; models of before have histograms of them all the same."""
+    return [sum(bins[:-1]), bins[-1]]
 
 
 def _share(count: float | None, n_rows: int) -> float | None:

@@ -7,47 +7,52 @@ by the thousand; never the row.
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import orjson
 
 from app.monitor.tally import Counts
 from lometab.evaluation import Conformal, metrics
 from lometab.prediction import Answered
+from lometab.table import category
 
 COVERAGE = 0.9
 
 
 def hash_id(model_id: str, value: Any) -> int:
-    """Of an id as the caller gave it; 0 is none."""
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    """Of an id, whose text is that of a category: `1`, `1.0` and `"1"` are one. 0 is
+    none, of null and of the empty text."""
+    is_plain = value is None or isinstance(value, str | bool | int | float)
+    text = category(value if is_plain else str(value), missing=())
+    if not text:
+        return 0
     digest = hashlib.blake2b(f"{model_id}\0{text}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") or 1
 
 
 def pack(hashes: Sequence[int], answered: Answered) -> bytes:
-    """The answers of these ids as bytes."""
+    """The answers of these ids as bytes, without those of none."""
     spread = None
     if answered.mean.ndim == 1:
         spread = metrics.member_std(answered.members)
     if spread is None:
         spread = np.zeros(len(hashes))
+    known = np.array(hashes, np.uint64)
+    has_id = known != 0
     file = io.BytesIO()
     np.savez(
         file,
-        hashes=np.array(hashes, np.uint64),
-        mean=answered.mean.astype(np.float32),
-        spread=spread.astype(np.float32),
+        hashes=known[has_id],
+        mean=answered.mean[has_id].astype(np.float32),
+        spread=spread[has_id].astype(np.float32),
     )
     return file.getvalue()
 
 
-def match(
-    content: bytes, wanted: Mapping[int, Any]
-) -> tuple[list[int], Any, Any, bytes]:
-    """Of packed answers those that are wanted: hashes, means, spreads; and the rest."""
+def match(content: bytes, wanted: Collection[int]) -> tuple[list[int], Any, Any, bytes]:
+    """Of packed answers those that are wanted, in their order: hashes, means, spreads;
+    and the rest."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in ("hashes", "mean", "spread")}
     is_found = np.isin(arrays["hashes"], np.array([*wanted], np.uint64))

@@ -15,6 +15,8 @@ from app.storage.tables import ModelAnswers, ModelCounts, TrainedModel, new_id, 
 
 OUTCOMES = "outcomes"
 """The shard that holds what outcomes said."""
+LOOKS = "looks"
+"""The shard that holds how often a day was looked at, and at how many rows."""
 
 
 def today() -> str:
@@ -49,7 +51,11 @@ def read_counts(session: Session, model_id: str, n_days: int) -> dict[str, Count
     since = (datetime.now(UTC) - timedelta(days=n_days - 1)).strftime("%Y-%m-%d")
     rows = session.scalars(
         sa.select(ModelCounts)
-        .where(ModelCounts.model_id == model_id, ModelCounts.day >= since)
+        .where(
+            ModelCounts.model_id == model_id,
+            ModelCounts.day >= since,
+            ModelCounts.shard != LOOKS,
+        )
         .order_by(ModelCounts.day.desc())
     )
     days: dict[str, Counts] = {}
@@ -81,23 +87,17 @@ def _is_there(session: Session, model_id: str) -> bool:
     return found is not None
 
 
-def drop_old(session: Session, model_id: str, settings: Settings) -> None:
-    """Counts and answers that are too old, and answers beyond those that are kept."""
-    before = utc_now() - timedelta(days=settings.monitor_days)
-    session.execute(
-        sa.delete(ModelCounts).where(
-            ModelCounts.model_id == model_id,
-            ModelCounts.day < before.strftime("%Y-%m-%d"),
-        )
-    )
+def drop_surplus(session: Session, model_id: str, settings: Settings) -> None:
+    """The oldest answers beyond those that are kept; what is too old, goes by
+    `app.retention`."""
     total = 0
-    for row_id, n_rows, created_at in session.execute(
-        sa.select(ModelAnswers.id, ModelAnswers.n_rows, ModelAnswers.created_at)
+    for row_id, n_rows in session.execute(
+        sa.select(ModelAnswers.id, ModelAnswers.n_rows)
         .where(ModelAnswers.model_id == model_id)
         .order_by(ModelAnswers.created_at.desc())
     ).all():
         total += n_rows
-        if total > settings.monitor_answers or created_at < before:
+        if total > settings.monitor_answers:
             session.execute(sa.delete(ModelAnswers).where(ModelAnswers.id == row_id))
 
 
@@ -109,9 +109,9 @@ def take_outcomes(
 ) -> int:
     """Hold the truth against the answers that wait for it; how many there were.
 
-    Each answer is taken once: it does not wait any more.
+    Each id is held against once, by its latest answer; none of its answers waits any
+    more, so that posting it again changes nothing.
     """
-    n_matched = 0
     left = dict(truth)
     for row in session.scalars(
         sa.select(ModelAnswers)
@@ -119,17 +119,18 @@ def take_outcomes(
         .order_by(ModelAnswers.created_at.desc())
         .with_for_update()
     ):
-        if not left:
-            break
-        hashes, mean, spread, rest = match(row.content, left)
+        hashes, mean, spread, rest = match(row.content, truth)
         if not hashes:
             continue
-        y = [left[each] for each in hashes]
-        for each in hashes:
-            left.pop(each, None)
-        n_matched += len(hashes)
-        counts = count_outcomes(facts, _targets(y, mean.ndim), mean, spread)
         row.content, row.n_rows = rest, row.n_rows - len(hashes)
+        if not row.n_rows:
+            session.delete(row)
+        latest = {each: i for i, each in enumerate(hashes) if each in left}
+        if not latest:
+            continue
+        y = _targets([left.pop(each) for each in latest], mean.ndim)
+        taken = [*latest.values()]
+        counts = count_outcomes(facts, y, mean[taken], spread[taken])
         add_counts(
             session,
             model.id,
@@ -139,7 +140,7 @@ def take_outcomes(
             {"outcomes": counts},
         )
         session.flush()
-    return n_matched
+    return len(truth) - len(left)
 
 
 def _targets(values: list[Any], n_dimensions: int) -> Any:

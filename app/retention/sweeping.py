@@ -16,7 +16,15 @@ from app import jobs
 from app.settings import Settings
 from app.storage import blobs, db
 from app.storage.enums import FINISHED, JobKind, JobStatus
-from app.storage.tables import Attempt, Dataset, Event, Job, TrainedModel
+from app.storage.tables import (
+    Attempt,
+    Dataset,
+    Event,
+    Job,
+    ModelAnswers,
+    ModelCounts,
+    TrainedModel,
+)
 
 SECONDS = 20.0
 """How long a sweep may take."""
@@ -165,11 +173,43 @@ def _drop_results(session: Session, workspace_id: str, _: datetime) -> int:
     return len(found)
 
 
+def _drop_watched(session: Session, workspace_id: str, before: datetime) -> int:
+    """What was counted of served rows, and answers that wait for the truth."""
+    days = session.execute(
+        sa.select(ModelCounts.model_id, ModelCounts.day, ModelCounts.shard)
+        .where(
+            ModelCounts.workspace_id == workspace_id,
+            ModelCounts.day < before.strftime("%Y-%m-%d"),
+        )
+        .limit(AT_ONCE)
+        .with_for_update(skip_locked=True)
+    ).all()
+    for model_id, day, shard in days:
+        session.execute(
+            sa.delete(ModelCounts).where(
+                ModelCounts.model_id == model_id,
+                ModelCounts.day == day,
+                ModelCounts.shard == shard,
+            )
+        )
+    answers = session.scalars(
+        sa.select(ModelAnswers.id)
+        .where(
+            ModelAnswers.workspace_id == workspace_id, ModelAnswers.created_at < before
+        )
+        .limit(AT_ONCE)
+        .with_for_update(skip_locked=True)
+    ).all()
+    session.execute(sa.delete(ModelAnswers).where(ModelAnswers.id.in_(answers)))
+    return len(days) + len(answers)
+
+
 _STEPS: dict[str, Step] = {
     "keep_failed_jobs_days": _drop_failed_jobs,
     "keep_datasets_days": _drop_datasets,
     "keep_events_days": _drop_events,
     "keep_attempts_days": _drop_attempts,
     "prediction_kept_days": _drop_results,
+    "monitor_days": _drop_watched,
 }
 """By the setting of its age; jobs go before the datasets that they use."""

@@ -389,7 +389,7 @@ class ModelCounts(Base):
     day: Mapped[str] = mapped_column(sa.String(10), primary_key=True)
     """In UTC, as 2026-11-17."""
     shard: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
-    """A process, or `outcomes`."""
+    """A process, `outcomes` or `looks`."""
     workspace_id: Mapped[str]
     counts: Mapped[dict[str, Any]]
     """app.monitor.tally.Counts."""

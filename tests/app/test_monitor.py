@@ -155,6 +155,108 @@ def test_outcomes_of_classes(client: TestClient, label: str) -> None:
     check_problem(wrong, 422, "one of")
 
 
+def post_outcomes(client: TestClient, model: str, *pairs: Any) -> Any:
+    outcomes = [{"id": id_, "value": value} for id_, value in pairs]
+    return client.post(f"/models/{model}/outcomes", json={"outcomes": outcomes})
+
+
+@pytest.mark.both_databases
+def test_an_id_is_held_against_its_latest_answer_once(
+    client: TestClient, model: str
+) -> None:
+    twice = [{**ALL[0], "id": "a"}, {**ALL[1], "id": "a"}, {**ALL[2], "id": "b"}]
+    answers = ask(client, model, twice)["predictions"]
+    taken = post_outcomes(client, model, ("a", 1.0))
+    assert taken.json() == {"matched": 1, "unknown": 0}
+    found = watch(client, model)["total"]["outcomes"]
+    assert found["bias"] == pytest.approx(1.0 - answers[1]["mean"], rel=1e-5)
+    for row in ALL[:2]:  # in two requests
+        (latest,) = ask(client, model, [{**row, "id": "q"}])["predictions"]
+    before = found["bias"]
+    taken = post_outcomes(client, model, ("q", 2.0))
+    assert taken.json() == {"matched": 1, "unknown": 0}
+    found = watch(client, model)["total"]["outcomes"]
+    assert found["n"] == 2
+    error = 2.0 - latest["mean"]
+    assert found["bias"] == pytest.approx((before + error) / 2, rel=1e-5)
+    again = post_outcomes(client, model, ("q", 2.0), ("a", 1.0))
+    assert again.json() == {"matched": 0, "unknown": 2}
+
+
+@pytest.mark.parametrize(
+    ("predicted", "posted"),
+    [(1.0, 1), (1, "1.0"), (True, "TRUE"), (" a ", "a"), (-0.0, 0), ("7", 7)],
+)
+def test_an_id_has_one_text(
+    client: TestClient, model: str, predicted: Any, posted: Any
+) -> None:
+    ask(client, model, [{**ALL[0], "id": predicted}])
+    taken = post_outcomes(client, model, (posted, 1.0))
+    assert taken.json() == {"matched": 1, "unknown": 0}
+
+
+def test_other_ids_stay_other_ids(client: TestClient, model: str) -> None:
+    ids = ["007", "7", "NA"]
+    ask(client, model, [{**ALL[0], "id": each} for each in ids])
+    taken = post_outcomes(client, model, *((each, 1.0) for each in ids))
+    assert taken.json() == {"matched": 3, "unknown": 0}
+
+
+def test_no_id_is_none(client: TestClient, model: str) -> None:
+    ask(client, model, [{**ALL[0], "id": None}, {**ALL[1], "id": ""}])
+    get_collector().flush()
+    with db.reading() as session:
+        statement = sa.select(sa.func.count()).select_from(ModelAnswers)
+        assert session.scalar(statement.where(ModelAnswers.model_id == model)) == 0
+    check_problem(post_outcomes(client, model, (None, 1.0)), 422, "outcomes.0.id: an")
+    refused = post_outcomes(client, model, ("a", 1.0), (" ", 1.0))
+    problem = check_problem(refused, 422, "must not be empty")
+    assert problem["errors"][0]["pointer"] == "/outcomes/1/id"
+
+
+def test_an_id_has_one_truth(client: TestClient, model: str) -> None:
+    ask(client, model, [{**ALL[0], "id": 1}])
+    refused = post_outcomes(client, model, (1, 1.0), ("b", 1.0), ("1", 9.0))
+    problem = check_problem(refused, 422, "another value")
+    assert problem["errors"][0]["pointer"] == "/outcomes/2/id"
+    taken = post_outcomes(client, model, (1, 1.0), ("1", 1))
+    assert taken.json() == {"matched": 1, "unknown": 0}
+
+
+@pytest.mark.parametrize("value", [1e200, -1e200, 10**400])
+def test_a_number_that_cannot_be_summed_is_refused(
+    client: TestClient, model: str, value: Any
+) -> None:
+    ask(client, model, [{**ALL[0], "id": "a"}])
+    problem = check_problem(post_outcomes(client, model, ("a", value)), 422, "squar")
+    assert problem["errors"][0]["pointer"] == "/outcomes/0/value"
+    taken = post_outcomes(client, model, ("a", 1e100))
+    assert taken.json() == {"matched": 1, "unknown": 0}
+    assert watch(client, model)["total"]["outcomes"]["n"] == 1
+
+
+def test_moments_after_those_of_training_are_no_alarm(
+    client: TestClient, model: str
+) -> None:
+    """Nor where a model of before has a histogram of them."""
+    rows = [{**row, "weight": 1e6 + i} for i, row in enumerate(ALL)]
+    ask(client, model, rows)
+    assert "weight" in watch(client, model)["total"]["drifted"]
+    with db.transaction() as session:
+        row = session.get_one(TrainedModel, model)
+        row.facts = {**read_facts(row), "datetime": ["weight"]}
+    total = watch(client, model)["total"]
+    n_missing = sum(row["weight"] == "" for row in ALL)
+    assert n_missing > 0  # all of them are there now, which is told
+    assert total["columns"]["weight"]["missing"] == 0
+    rows = [{**row, "weight": row["weight"] and 1e6} for row in ALL]
+    with db.transaction() as session:
+        session.execute(sa.delete(ModelCounts).where(ModelCounts.model_id == model))
+    ask(client, model, rows)
+    total = watch(client, model)["total"]
+    assert total["drifted"] == [] and not total["is_alarm"]
+
+
 def test_nothing_of_a_row_is_kept(client: TestClient, model: str) -> None:
     marked = [{**row, "size": 7.77123, "id": "secret-id"} for row in ALL[:30]]
     ask(client, model, marked)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +19,10 @@ from app.storage.tables import (
     Dataset,
     Event,
     Job,
+    ModelAnswers,
+    ModelCounts,
     TrainedModel,
+    new_id,
     utc_now,
 )
 from tests.support.blobs import count, refer
@@ -115,6 +118,34 @@ def test_events_and_attempts_go_but_for_the_last(engine: sa.Engine) -> None:
     with db.transaction() as session:  # and the job goes on where it was
         assert jobs.retry(session, session.get_one(Job, job.id))
     assert list_faults() == []
+
+
+def watch(model_id: str, day: datetime, shard: str) -> None:
+    with db.transaction() as session:
+        about = {"model_id": model_id, "workspace_id": "default"}
+        name = day.strftime("%Y-%m-%d")
+        session.add(ModelCounts(**about, day=name, shard=shard, counts={"n_rows": 1}))
+        session.add(
+            ModelAnswers(
+                **about, id=new_id("ans"), n_rows=1, content=b"x", created_at=day
+            )
+        )
+
+
+def test_what_was_counted_of_served_rows_goes(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever counted it: those processes are gone, and write no more."""
+    monkeypatch.setattr("app.retention.sweeping.AT_ONCE", 2)
+    end(add_job(), fails=False)
+    with db.reading() as session:
+        model_id = session.scalars(sa.select(TrainedModel.id)).one()
+    for shard in "abcde":
+        watch(model_id, utc_now() - OLD, shard)
+    watch(model_id, utc_now(), "a")
+    assert retention.sweep(Settings()) == 0
+    assert retention.sweep(Settings(monitor_days=5)) == 10
+    assert count(ModelCounts) == count(ModelAnswers) == count(TrainedModel) == 1
 
 
 def test_a_sweep_is_bounded_and_goes_on(

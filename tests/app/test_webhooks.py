@@ -500,6 +500,52 @@ def test_models_and_alarms_are_told(client: TestClient) -> None:
     assert told["model.promoted"]["alias"] == "champion"
 
 
+@pytest.mark.both_databases
+def test_a_day_is_looked_at_when_its_rows_have_doubled(client: TestClient) -> None:
+    """By whichever worker comes first; each look has a smaller rate."""
+    url = "https://hooks.example.com"
+    client.post("/webhooks", json={"url": url, "events": ["monitor.alarm"]})
+    add_job(name="n")
+    reference = {"edges": [1.0], "counts": [500, 500, 0]}
+    with db.transaction() as session:
+        sha256 = blobs.store_bytes("default", b"model")
+        assert jobs.finish(
+            session,
+            claim(session),
+            onnx_sha256=sha256,
+            reports=REPORTS,
+            progress={},
+            metadata={"reference": {"n_rows": 1000, "columns": {"x": reference}}},
+        )
+    with db.reading() as session:
+        model = session.scalars(sa.select(TrainedModel)).one()
+    day = utc_now().strftime("%Y-%m-%d")
+    key = {"model_id": model.id, "day": day, "workspace_id": "default"}
+
+    def count_rows(n: int) -> None:
+        column = {"missing": 0, "bins": [n // 2, n - n // 2, 0]}
+        counts = {"n_rows": n, "columns": {"x": column}}
+        with db.transaction() as session:
+            session.merge(ModelCounts(**key, shard="x", counts=counts))
+
+    def look() -> Any:
+        with db.transaction() as session:
+            assert monitor.announce_alarms(session) == 0
+        with db.reading() as session:
+            row = session.get(ModelCounts, (model.id, day, "looks"))
+            return None if row is None else row.counts["looks"]
+
+    count_rows(10)
+    assert look() is None  # too few to say anything
+    for n, seen in ((30, (1, 30)), (59, (1, 30)), (60, (2, 60)), (500, (3, 500))):
+        count_rows(n)
+        for _ in range(2):
+            assert look() == {"n": seen[0], "n_rows": seen[1]}
+    # What was looked at is no part of what was predicted.
+    (found,) = client.get(f"/models/{model.id}/monitor").json()["days"]
+    assert found["n_rows"] == 500 and not found["is_alarm"]
+
+
 # The routes
 
 

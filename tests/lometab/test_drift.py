@@ -59,8 +59,8 @@ def test_quantiles_of_chi2(degrees: int, probability: float) -> None:
 
 def test_the_reference_counts_every_training_row(reference: dict[str, Any]) -> None:
     assert reference["n_rows"] == 4000
-    for each in reference["columns"].values():
-        assert sum(each["counts"]) == 4000
+    for name, each in reference["columns"].items():
+        assert sum(each["counts"]) + each.get("n_chosen_by", 0) == 4000, name
     tenths = reference["columns"]["x0"]["counts"]
     assert tenths == [*[400] * 10, 0]  # and none is missing
     assert reference["columns"]["x1"]["counts"][-1] == pytest.approx(400, abs=80)
@@ -101,3 +101,112 @@ def test_shifts_are_found_within_so_many_rows(
 def test_small_shifts_are_no_alarm_however_sure(reference: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
     assert drifted(reference, draw(100_000, rng, 0.05)) == []
+
+
+# Columns of many rare levels
+
+
+def draw_rare(n: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Ten columns of forty levels, most of them rare."""
+    shares = 1 / np.arange(1, 41) ** 1.5
+    levels = np.array([f"l{i}" for i in range(40)], object)
+    return rng.choice(levels, p=shares / shares.sum(), size=(n, 10))
+
+
+def count_rare(reference: dict[str, Any], x_cat: NDArray[Any]) -> list[list[int]]:
+    counts = []
+    for i, each in enumerate(reference["columns"].values()):
+        texts = [int(np.sum(x_cat[:, i] == level)) for level in each["levels"]]
+        counts.append([*texts, len(x_cat) - sum(texts)])
+    return counts
+
+
+def is_alarm(reference: dict[str, Any], x_cat: NDArray[Any]) -> bool:
+    columns = reference["columns"].values()
+    counts = count_rare(reference, x_cat)
+    return any(
+        drift.judge_column(own, each, len(counts))["is_drifted"]
+        for own, each in zip(columns, counts, strict=True)
+    )
+
+
+def refer_rare(n: int, rng: np.random.Generator) -> dict[str, Any]:
+    names = [f"c{i}" for i in range(10)]
+    return drift.make_reference([], names, np.empty((n, 0)), draw_rare(n, rng))
+
+
+@pytest.mark.parametrize("n_rows", [50, 200, 1000])
+def test_rare_levels_are_no_alarm(n_rows: int) -> None:
+    """Nor those that are in none of few training rows."""
+    rng = np.random.default_rng(4)
+    found = (is_alarm(refer_rare(200, rng), draw_rare(n_rows, rng)) for _ in range(100))
+    assert sum(found) <= 4
+
+
+def test_levels_of_models_of_before_are_no_alarm() -> None:
+    """They chose levels by the rows that they counted, and did not say so."""
+    rng = np.random.default_rng(5)
+    n_alarms = 0
+    for _ in range(100):
+        x_cat = draw_rare(200, rng)
+        columns = {}
+        for i in range(10):
+            levels, counts = np.unique(x_cat[:, i].astype(str), return_counts=True)
+            order = np.argsort(-counts)[:20]
+            rest = int(200 - counts[order].sum())
+            columns[f"c{i}"] = {
+                "levels": [*levels[order]],
+                "counts": [*counts[order].tolist(), rest],
+            }
+        n_alarms += is_alarm({"columns": columns}, draw_rare(1000, rng))
+    assert n_alarms <= 4
+
+
+def test_a_new_level_is_soon_an_alarm(reference: dict[str, Any]) -> None:
+    rng = np.random.default_rng(6)
+    x_num, x_cat = draw(60, rng)
+    x_cat[::5] = "new"
+    assert drifted(reference, (x_num, x_cat)) == ["c0"]
+
+
+def test_of_moments_only_missing_ones_are_counted() -> None:
+    x_num = np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 7.0]])
+    empty = np.empty((3, 0), object)
+    reference = drift.make_reference(["x", "t"], [], x_num, empty, moments=["t"])
+    assert reference["columns"]["t"] == {"edges": [], "counts": [2, 1]}
+    assert len(reference["columns"]["x"]["edges"]) > 0
+
+
+# Looks at counts that grow
+
+
+def test_looks_share_the_rate() -> None:
+    rates = [drift.rate_of_look(number) for number in range(1, 60)]
+    assert rates == sorted(rates, reverse=True)
+    assert 0.9 * drift.FALSE_ALARM_RATE < sum(rates) < drift.FALSE_ALARM_RATE
+    assert not drift.is_look_due(drift.FIRST_LOOK - 1, 0)
+    assert drift.is_look_due(drift.FIRST_LOOK, 0)
+    assert not drift.is_look_due(199, 100) and drift.is_look_due(200, 100)
+
+
+@pytest.mark.slow
+def test_a_day_that_grows_is_as_rarely_a_false_alarm(reference: dict[str, Any]) -> None:
+    rng = np.random.default_rng(7)
+    assert sum(_alarms_once(reference, rng) for _ in range(300)) <= 9
+
+
+def _alarms_once(reference: dict[str, Any], rng: np.random.Generator) -> bool:
+    """A day of 1000 rows, which could be looked at after every five."""
+    x_num, x_cat = draw(1000, rng)
+    n_looked_at = number = 0
+    for n in range(5, 1001, 5):
+        if drift.is_look_due(n, n_looked_at):
+            n_looked_at, number = n, number + 1
+            counts = count(reference, x_num[:n], x_cat[:n])
+            rate = drift.rate_of_look(number)
+            if any(
+                drift.judge_column(own, counts[name], 5, rate)["is_drifted"]
+                for name, own in reference["columns"].items()
+            ):
+                return True
+    return False

@@ -103,6 +103,21 @@ def test_max_rows_is_told_by_report_and_model(spec: Spec, tmp_path: Path) -> Non
     assert metadata["reference"]["n_rows"] == told["train"]
 
 
+def test_of_moments_the_file_keeps_no_histogram(spec: Spec, tmp_path: Path) -> None:
+    """Whatever is asked later would be drift."""
+    head, *lines = make_csv(300).splitlines()
+    dated = [f"{line},2026-01-{1 + i % 28:02}" for i, line in enumerate(lines)]
+    (tmp_path / "t.csv").write_text("\n".join([f"{head},when", *dated]))
+    read_file(tmp_path / "t.csv", tmp_path / DATA)
+    schema = infer_schema(ParquetTable(tmp_path / DATA), target="label")
+    assert schema.datetime == ("when",)
+    run(replace(spec, schema=schema.to_dict()), tmp_path)
+    metadata = Predictor((tmp_path / ONNX).read_bytes()).metadata
+    columns = metadata["reference"]["columns"]
+    assert columns["when"]["edges"] == [] and columns["when"]["counts"][1] == 0
+    assert len(columns["size"]["edges"]) > 1
+
+
 def test_all_rows_are_told_too(spec: Spec, tmp_path: Path) -> None:
     run(spec, tmp_path)
     told = read_reports(tmp_path)["report"]["rows"]

@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-Cell = str | int | float | bool | None
+Id = str | int | float | bool
 Label = str | int | bool
 
 
@@ -19,12 +19,14 @@ class ColumnRead(BaseModel):
         description="Share of the rows with a number beyond the range of training."
     )
     psi: float = Field(
-        description="Population stability index against the training rows' histogram."
+        description="Population stability index against the training rows' histogram; "
+        "of dates and times, of missing ones only, as they come after training."
     )
     bound: float | None = Field(
         description="Above which it is drift: by chance, rows like the training rows "
-        "get beyond it, in some column, as often as `false_alarm_rate` says; never "
-        "below 0.1, where a shift is too small to matter. Null without rows."
+        "get beyond it, in some column, at most as often as `false_alarm_rate` says; "
+        "never below 0.1, where a shift is too small to matter. Null if there is "
+        "nothing to compare: no rows, or all in one bin."
     )
     is_drifted: bool
 
@@ -96,7 +98,10 @@ class MonitorRead(BaseModel):
         "those of earlier versions do not."
     )
     n_training_rows: int | None
-    false_alarm_rate: float
+    false_alarm_rate: float = Field(
+        description="How often, at most, a look at rows like the training rows is an "
+        "alarm; of a day, all looks together for the webhook `monitor.alarm`."
+    )
     days: list[WatchedDay] = Field(description="The latest first, today's so far.")
     total: Watched = Field(description="All of these days together.")
 
@@ -106,8 +111,18 @@ class OutcomeWrite(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: Cell = Field(description="The id that its row had when it was predicted.")
+    id: Id = Field(
+        description="The id that its row had when it was predicted, as a text: 1, 1.0 "
+        'and "1" are one id, and so are true and "TRUE"; "007" is another than "7".'
+    )
     value: Label | float = Field(description="The target's value, or its class.")
+
+    @field_validator("id", mode="before")
+    @classmethod
+    def has_id(cls, given: object) -> object:
+        if given is None:
+            raise ValueError("an id must not be null: rows without one are not kept")
+        return given
 
 
 class OutcomesWrite(BaseModel):
@@ -124,7 +139,7 @@ class OutcomesWrite(BaseModel):
 class OutcomesTaken(BaseModel):
     """What became of posted outcomes."""
 
-    matched: int = Field(description="Answers that they were held against.")
+    matched: int = Field(description="Ids that were held against their latest answer.")
     unknown: int = Field(
         description="Ids that no waiting answer has: never predicted, taken already, "
         "or too long ago."

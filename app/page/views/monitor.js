@@ -50,7 +50,7 @@ function told({ total, days, is_on: isOn, has_reference: hasReference, n_trainin
   if (!total.n_rows) return ["Nobody has asked this model yet.", "Whatever is predicted is counted by column, and compared with the rows that it was trained on; no row is kept."];
   const said = [`${count(total.n_rows, "row")} on ${count(days.length, "day")}: ${total.drifted.length ? `${total.drifted.slice(0, 5).join(", ")} ${total.drifted.length > 1 ? "have" : "has"} moved away from training` : "the columns look like those it was trained on"}.`];
   if (!hasReference) said.push("It was trained before models knew the histograms of their rows: drift cannot be told.");
-  else said.push(`Measured against ${count(nTraining ?? 0, "training row")}; by chance alone, some column would be called moved in ${percent(rate)} of looks.`);
+  else said.push(`Measured against ${count(nTraining ?? 0, "training row")}; by chance alone, some column would be called moved in at most ${percent(rate)} of looks.`);
   if (total.n_left_out) said.push(`${count(total.n_left_out, "row")} came too fast to be counted.`);
   return said;
 }
