@@ -316,3 +316,34 @@ def test_a_model_of_before_has_no_reference(client: TestClient, model: str) -> N
     assert not found["has_reference"] and found["n_training_rows"] is None
     assert found["total"]["n_rows"] == 20
     assert found["total"]["columns"] == {}
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        '{"id": "a", "value": NaN}',
+        '{"id": "a", "value": -Infinity}',
+        '{"id": "a", "value": 1e999}',
+        '{"id": "a", "value": 1%s}' % ("0" * 5000),
+        '{"id": 1%s, "value": 1.0}' % ("0" * 400),
+        '{"id": "\\ud800", "value": 1.0}',
+        '{"id": 1e999, "value": 1.0}',
+        '{"id": NaN, "value": 1.0}',
+        '{"id": %s, "value": 1.0}' % ("[" * 3000 + "]" * 3000),
+    ],
+    ids=lambda each: each[:24],
+)
+def test_odd_outcomes_are_told_to_their_client(
+    client: TestClient, model: str, outcome: str
+) -> None:
+    answer = client.post(
+        f"/models/{model}/outcomes",
+        content=f'{{"outcomes": [{outcome}]}}'.encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert len(answer.content) < 10_000
+    if '"value": 1.0' in outcome and answer.status_code == 200:
+        assert answer.json() == {"matched": 0, "unknown": 1}  # an id, if an odd one
+    else:
+        assert answer.status_code in (400, 422), answer.text
