@@ -102,7 +102,7 @@ def _read_truth(
         except ValueError as error:
             raise _refuse(i, "value", str(error)) from None
         if truth.setdefault(key, value) != value:
-            raise _refuse(i, "id", f"{each.id!r} has another value before")
+            raise _refuse(i, "id", f"{each.id!r:.60} has another value before")
     return truth
 
 
@@ -117,7 +117,7 @@ def _read_value(facts: dict[str, Any], value: Any) -> float:
     if classes is None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(
-                f"an outcome of this model is a number, however: {value!r}"
+                f"an outcome of this model is a number, however: {value!r:.60}"
             )
         if not abs(value) <= MAX_OUTCOME:  # NaN is not, either
             raise ValueError(
@@ -130,6 +130,6 @@ def _read_value(facts: dict[str, Any], value: Any) -> float:
     found = places.get((type(value), value), texts.get(str(value)))
     if found is None:
         raise ValueError(
-            f"an outcome of this model is one of {classes[:5]}, however: {value!r}"
+            f"an outcome of this model is one of {classes[:5]}, however: {value!r:.60}"
         )
     return found

@@ -27,7 +27,8 @@ def hash_id(model_id: str, value: Any) -> int:
     text = category(value if is_plain else str(value), missing=())
     if not text:
         return 0
-    digest = hashlib.blake2b(f"{model_id}\0{text}".encode(), digest_size=8).digest()
+    content = f"{model_id}\0{text}".encode(errors="surrogatepass")
+    digest = hashlib.blake2b(content, digest_size=8).digest()
     return int.from_bytes(digest, "big") or 1
 
 
