@@ -109,6 +109,13 @@ class Calibrator:
         """The method of `adapted`."""
         return "aps" if self.method == "aps" else "scaled"
 
+    @property
+    def doubt_levels(self) -> FloatArray | None:
+        """What `trust` is measured by."""
+        if self.doubt is None:
+            return None
+        return metrics.quantile_levels(self.doubt, N_LEVELS)
+
     def to_metadata(self) -> dict[str, Any]:
         """What a model file needs: a quantile of the scores for each 0.01 to 0.99.
 
@@ -119,8 +126,7 @@ class Calibrator:
             found["temperature"] = self.temperature
         if self.method is not None:
             found["conformal"] = self._describe_methods()
-        if self.doubt is not None:
-            levels = metrics.quantile_levels(self.doubt, N_LEVELS)
+        if (levels := self.doubt_levels) is not None:
             found["doubt"] = levels.tolist()
         if self.label_shares is not None:
             found["label_shares"] = self.label_shares.tolist()

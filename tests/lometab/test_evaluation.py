@@ -24,6 +24,9 @@ from lometab.evaluation import (
     report,
 )
 from lometab.evaluation import make_reports as make_typed_reports
+from lometab.export import calibrate_on, export
+from lometab.predictor import Predictor
+from tests.support.networks import make_ensemble
 
 Array = NDArray[Any]
 CONFIG = TrainConfig(k=3)
@@ -438,6 +441,26 @@ def test_what_abstaining_does(task: str) -> None:
         assert half["remaining_error"] == pytest.approx(wrong[kept].mean())
         assert half["caught"] == pytest.approx(wrong[~kept].sum() / wrong.sum())
         assert half["caught"] > 0.5
+
+
+def test_the_curve_of_abstaining_is_what_predict_does() -> None:
+    """Where many rows are equally uncertain too: three texts are three answers."""
+    texts = np.random.default_rng(0).choice([*"abc"], size=(600, 1), p=[0.2, 0.3, 0.5])
+    x_cat = texts.astype(object)
+    x_num = np.empty((600, 0))
+    ensemble = make_ensemble(x_num, x_cat, n_classes=2)
+    parts = dict(zip(SIZES, np.split(np.arange(600), [200, 400]), strict=True))
+    y = np.arange(600) % 2
+    val = [each[parts["val"]] for each in (x_num, x_cat, y)]
+    predictor = Predictor(export(ensemble, *val[:2], calibrate=calibrate_on(*val)))
+    run = Run.of_file(predictor, x_num, x_cat, y, parts, config=CONFIG)
+    selective = make_typed_reports(run).report.selective
+    assert selective is not None
+    trust = predictor.predict({"c0": x_cat[parts["test"], 0]}).trust
+    assert trust is not None
+    for point in selective.points:
+        assert point.abstained == np.mean(trust < point.abstain)
+    assert 0 < np.mean(trust < 0.5) < 1
 
 
 # Scores
