@@ -166,6 +166,7 @@ class Predictor:
         mean, members, novelty = self.run_all(x_num, x_cat)
         if novelty is not None:
             notes.see_novel(novelty[:, 0])
+        more = self.warn_of_coverage(coverage, conformal)
         return self.describe(
             mean,
             members,
@@ -174,7 +175,7 @@ class Predictor:
             conformal=conformal,
             groups=self.find_groups(x_cat),
             novelty=novelty,
-            warnings=notes.warnings(),
+            warnings=[*notes.warnings(), *more],
         )
 
     def encode(
@@ -462,6 +463,14 @@ class Predictor:
         if self._ranks is None or doubt is None:
             return None
         return metrics.trust(doubt, self._ranks)
+
+    def warn_of_coverage(
+        self, coverage: float, conformal: Method | None = None
+    ) -> list[str]:
+        """Where too few rows calibrated for intervals or sets of this coverage."""
+        if self.conformal is None:
+            return []
+        return self.conformal.warnings(coverage, conformal)
 
     def _temperature(self) -> float:
         """The one in the file; ConfigError if there is none to apply."""
