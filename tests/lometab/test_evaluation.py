@@ -443,6 +443,46 @@ def test_what_abstaining_does(task: str) -> None:
         assert half["caught"] > 0.5
 
 
+@pytest.mark.parametrize("n_rows", [5, 9])
+def test_too_few_calibration_rows_are_told(n_rows: int) -> None:
+    run = make_run("regression")
+    some = [each[:n_rows] for each in (run.targets["val"], *run.answers["val"])]
+    reports = make_typed_reports(replace(run, calibrator=Calibrator.fit(*some)))
+    (trust,) = (each for each in reports.report.summary if each.about == "trust")
+    warnings = reports.calibration.warnings
+    if n_rows == 9:
+        assert trust.text.startswith("Its intervals of 90 % hold") and not warnings
+        return
+    assert trust.text.startswith(
+        "Its intervals of 90 % have no ends: 5 calibration rows are too few, and 9 are "
+        "needed;"
+    )
+    assert warnings == [
+        "the 5 calibration rows are too few for a coverage of 0.9, which needs 9: "
+        "intervals have no ends"
+    ]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_groups_tell_whether_they_are_apart(task: str) -> None:
+    run = make_run(task)
+    rng = np.random.default_rng(0)
+    groups = {
+        part: rng.choice(["a", "b"], n, p=[0.9, 0.1]) for part, n in SIZES.items()
+    }
+    for n_rows in (150, 12):
+        some = [each[:n_rows] for each in (run.targets["val"], *run.answers["val"])]
+        calibrator = Calibrator.fit(*some, groups=groups["val"][:n_rows], by="zone")
+        reports = make_typed_reports(replace(run, calibrator=calibrator, groups=groups))
+        told = {each.group: each for each in reports.calibration.groups}
+        assert sum(each.n_calibration or 0 for each in told.values()) == n_rows
+        assert not told["b"].is_apart
+        assert told["a"].is_apart == (n_rows == 150)
+        warnings = [w for w in reports.report.warnings if "calibrate_by" in w]
+        assert warnings == [w for w in reports.calibration.warnings if "zone" in w]
+        assert len(warnings) == (n_rows == 12)
+
+
 def test_the_curve_of_abstaining_is_what_predict_does() -> None:
     """Where many rows are equally uncertain too: three texts are three answers."""
     texts = np.random.default_rng(0).choice([*"abc"], size=(600, 1), p=[0.2, 0.3, 0.5])
