@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from lometab.predictor import Prediction, Predictor
 
 Array = NDArray[Any]
-_FIELDS = ("member_std", "entropy", "mutual_information", "disagreement")
+_FIELDS = (
+    *("member_std", "entropy", "mutual_information", "disagreement"),
+    *("trust", "novelty"),
+)
 
 
 class Answering:
@@ -40,11 +43,14 @@ class Answering:
         return self._predictor.predict(table, coverage=coverage, calibrated=calibrated)
 
     def uncertainty(self, X: Any) -> dict[str, Array]:
-        """How unsure the ensemble is of each row.
+        """How unsure the ensemble is of each row, and how unlike training the row is.
 
-        Of numbers `member_std`, the members' deviation; of classes `entropy`,
-        `mutual_information` and `disagreement`. With one member there is only the
-        entropy.
+        Of numbers `member_std`, the members' standard deviation, which is no error bar
+        (`predict_interval` gives one); of classes `entropy`, `mutual_information` and
+        `disagreement`. `trust` is the share of validation rows that were less certain:
+        0.03 is among the 3 % least certain. `novelty` is the share of training rows
+        that are nearer to the others than the row: 1 is farther than all. With one
+        member there are the novelty and, of classes, entropy and trust.
         """
         found = self._describe(X)
         named = {name: getattr(found, name) for name in _FIELDS}

@@ -791,7 +791,8 @@ class LoMETabRegressor(AnsweringNumbers, RegressorMixin, _LoMETabEstimator):  # 
         """The mean of the members' predictions, (N,).
 
         Args:
-            return_std: also the members' standard deviation, (N,).
+            return_std: also the members' standard deviation, (N,). It is no error bar:
+                members agree more than they are right. `predict_interval` gives one.
             return_members: also every member's own prediction, (N, K).
 
         Returns:

@@ -76,7 +76,10 @@ def export(
     own = _metadata(ensemble, {**(metadata or {}), "training": _training(ensemble)})
     predictor = Predictor(seal(model, own))
     check(ensemble, predictor, x_num, x_cat)
-    return seal(model, own | calibrate(predictor).to_metadata())
+    calibrator = calibrate(predictor)
+    if warnings := calibrator.warnings(is_pruned=False):
+        own["warnings"] = [*own.get("warnings", ()), *warnings]
+    return seal(model, own | calibrator.to_metadata())
 
 
 def calibrate_on(

@@ -55,7 +55,7 @@ class Prediction:
     """Classification: conformal set of each row, if the file has quantiles."""
     trust: Array | None = None
     """Share of calibration rows that were less certain than this one, (N,), if the
-    file knows: 0.03 is among the 3 % least certain."""
+    file knows: 0.03 is among the 3 % least certain. Those as certain count half."""
     novelty: Array | None = None
     """Share of training rows that are nearer to the others than this one, (N,), if the
     file tells. Members cannot disagree about what training did not show them."""

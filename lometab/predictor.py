@@ -107,10 +107,9 @@ class Predictor:
         self._group_column = -1
         if self.conformal is not None and self.conformal.by in self.categorical:
             self._group_column = self.categorical.index(self.conformal.by)
-        self._doubts: Array | None = None
+        self._ranks: tuple[Array, Array] | None = None
         if "doubt" in self.metadata:
-            self._doubts = np.array(self.metadata["doubt"])
-            self._ranks = np.linspace(0.0, 1.0, len(self._doubts))
+            self._ranks = metrics.trust_ranks(self.metadata["doubt"])
         self._ranges = [
             _widen(*self.metadata.get("ranges", {}).get(name, (-math.inf, math.inf)))
             if name not in self.datetime
@@ -167,6 +166,7 @@ class Predictor:
         mean, members, novelty = self.run_all(x_num, x_cat)
         if novelty is not None:
             notes.see_novel(novelty[:, 0])
+        more = self.warn_of_coverage(coverage, conformal)
         return self.describe(
             mean,
             members,
@@ -175,7 +175,7 @@ class Predictor:
             conformal=conformal,
             groups=self.find_groups(x_cat),
             novelty=novelty,
-            warnings=notes.warnings(),
+            warnings=[*notes.warnings(), *more],
         )
 
     def encode(
@@ -354,7 +354,7 @@ class Predictor:
     @property
     def knows_trust(self) -> bool:
         """Whether answers have a `trust`."""
-        return self._doubts is not None
+        return self._ranks is not None
 
     def find_groups(self, x_cat: NDArray[np.object_]) -> NDArray[np.object_] | None:
         """Of encoded rows, the values that have intervals or sets of their own."""
@@ -452,7 +452,7 @@ class Predictor:
 
     def find_trust(self, mean: Array, members: Array) -> Array | None:
         """`trust` of answered rows; None if the file does not know."""
-        if self._doubts is None:
+        if self._ranks is None:
             return None
         if self.classes is None:
             return self._trust(metrics.member_std(members))
@@ -460,10 +460,17 @@ class Predictor:
 
     def _trust(self, doubt: Array | None) -> Array | None:
         """Share of calibration rows that were less certain; None if unknown."""
-        if self._doubts is None or doubt is None:
+        if self._ranks is None or doubt is None:
             return None
-        trust: Array = 1.0 - np.interp(doubt, self._doubts, self._ranks)
-        return trust
+        return metrics.trust(doubt, self._ranks)
+
+    def warn_of_coverage(
+        self, coverage: float, conformal: Method | None = None
+    ) -> list[str]:
+        """Where too few rows calibrated for intervals or sets of this coverage."""
+        if self.conformal is None:
+            return []
+        return self.conformal.warnings(coverage, conformal)
 
     def _temperature(self) -> float:
         """The one in the file; ConfigError if there is none to apply."""

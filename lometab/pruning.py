@@ -87,7 +87,10 @@ def prune(
     model, metadata = _cut(content, sorted(members))
     kept = Predictor(seal(model, metadata))
     _check(whole, kept, sorted(members), x_num, x_cat)
-    sealed = seal(model, metadata | calibrate(kept).to_metadata())
+    calibrator = calibrate(kept)
+    warnings = [*metadata.get("warnings", ()), *calibrator.warnings(is_pruned=True)]
+    metadata["warnings"] = [*dict.fromkeys(warnings)]
+    sealed = seal(model, metadata | calibrator.to_metadata())
     pruning = Pruning(
         members=sorted(members),
         k_before=whole.k,

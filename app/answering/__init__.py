@@ -6,6 +6,7 @@ from app.answering.columns import (
     encode_rows,
     find_id_column,
     make_columns,
+    warn_of_coverage,
     with_ids,
 )
 from app.answering.options import (
@@ -39,5 +40,6 @@ __all__ = [
     "make_columns",
     "read_options",
     "read_query",
+    "warn_of_coverage",
     "with_ids",
 ]

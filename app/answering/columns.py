@@ -91,6 +91,16 @@ def make_columns(
     return columns
 
 
+def warn_of_coverage(predictor: Predictor, options: PredictOptions) -> list[str]:
+    """Why intervals have no ends, or sets all classes, if they are answered."""
+    if options is not DEFAULT:
+        chosen = ANSWERED if options.include is None else options.include
+        name = "interval" if predictor.classes is None else "set"
+        if name not in chosen or name in options.exclude:
+            return []
+    return predictor.warn_of_coverage(options.coverage, options.conformal)
+
+
 def check_doubt(options: PredictOptions, predictor: Predictor) -> None:
     """See that rows can be abstained from as the options say."""
     if options.abstain_above is not None and _find_spread(predictor) is None:

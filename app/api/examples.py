@@ -176,6 +176,7 @@ CALIBRATION: dict[str, Any] = {
             ],
             "calibrated_on": {"part": "calibration", "n_rows": 1000},
             "groups": [],
+            "warnings": [],
         },
     },
     "regression": {
@@ -223,6 +224,7 @@ CALIBRATION: dict[str, Any] = {
             },
             "calibrated_on": {"part": "val", "n_rows": 1040},
             "groups": [],
+            "warnings": [],
         },
     },
 }

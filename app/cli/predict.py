@@ -228,7 +228,9 @@ def _answer_by_file(
             answer = {"classes": predictor.classes, "k": predictor.k}
             rows = _to_rows(found, options["exclude"])
             yield flatten(answer | {"predictions": rows})
-        _warn(notes.warnings(), set())
+        _warn(
+            [*notes.warnings(), *predictor.warn_of_coverage(options["coverage"])], set()
+        )
 
 
 def _to_rows(found: Any, exclude: list[str]) -> list[dict[str, Any]]:

@@ -62,7 +62,8 @@ ALIASES_OF_JOBS = {
 """What other services call settings of a job."""
 
 OWN_PART = 0.1
-"""Share of the rows that calibrate models which are chosen among many."""
+"""Share of the rows that calibrate models which are chosen among many, or whose members
+are: no rows that chose are left to tell how good the choice is."""
 MAX_CELLS = 5000
 """Jobs that one sweep may consist of, seeds included."""
 
@@ -208,7 +209,9 @@ class JobSettings(BaseModel):
     members: Literal["all", "selected"] | Annotated[int, Field(ge=1, le=4096)] = Field(
         default="all",
         description="Which members the model keeps: all; those that are chosen one by "
-        "one on the validation rows until no other helps; or so many of these.",
+        "one on the validation rows until no other helps; or so many of these. With "
+        "fewer than all, a tenth of the rows calibrates, unless `split.calibration` "
+        "says otherwise.",
     )
     target: str = Field(description="The column to predict.")
     task: Literal["auto", "regression", "binary", "multiclass"] = Field(
@@ -348,8 +351,8 @@ class JobSettings(BaseModel):
         if self.kind != JobKind.TRAIN and self.n_seeds != 1:
             raise ValueError(f"set `seeds` in `{self.kind}` in place of `n_seeds`")
         if self.split.calibration is None:
-            is_searched = self.kind in SEARCHES and self.split.kind != "column"
-            share = OWN_PART if is_searched else 0.0
+            is_chosen = self.kind in SEARCHES or self.members != "all"
+            share = OWN_PART if is_chosen and self.split.kind != "column" else 0.0
             self.split = replace(self.split, calibration=share)
         if self.storage == "file" and not self.may_use_file:
             raise ValueError(

@@ -26,6 +26,7 @@ from app.settings import Settings
 from app.storage.enums import PARENTS, SEARCHES, JobKind, JobRole, Queue
 from app.storage.tables import Dataset, Job
 from lometab.errors import DataError, suggest
+from lometab.evaluation import CHOSEN_BY_THE_SAME
 from lometab.table import (
     BY_CALLER,
     BY_SPLIT,
@@ -239,7 +240,11 @@ def _warn(
         )
     elif n_used < dataset.n_rows:
         yield f"{dataset.n_rows - n_used} rows without a target are left out"
-    if body.kind in PARENTS and "calibration" not in parts:
+    if "calibration" in parts:
+        return
+    if body.members != "all":
+        yield CHOSEN_BY_THE_SAME
+    elif body.kind in PARENTS:
         yield (
             "the rows that choose among the runs also calibrate the model, so its "
             "intervals or sets may cover less than their name says; let the split have "

@@ -84,6 +84,7 @@ def prune_model(
         made_of={"model_id": model.id, "onnx_sha256": model.onnx_sha256},
         name=name or model.name,
         tags=list(tags),
+        warnings=job.warnings,
     )
     states.add(session, made)
     check_room(session, job.workspace_id, 0, get_settings())

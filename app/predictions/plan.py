@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 
 from app import datasets, jobs
-from app.answering import PredictOptions, check_doubt, find_id_column, make_columns
+from app.answering import (
+    PredictOptions,
+    check_doubt,
+    find_id_column,
+    make_columns,
+    warn_of_coverage,
+)
 from app.datasets import Upload
 from app.errors import Invalid
 from app.predictions.settings import PredictionSettings
@@ -73,7 +79,12 @@ def plan_prediction(
             "formats": formats,
         },
         chunks=table.divide(settings.prediction_chunk_rows),
-        warnings=[*dataset.reading["warnings"], *warnings, *notes.warnings()],
+        warnings=[
+            *dataset.reading["warnings"],
+            *warnings,
+            *notes.warnings(),
+            *warn_of_coverage(predictor, body),
+        ],
         tags=body.tags,
     )
 

@@ -19,6 +19,7 @@ from app.answering import (
     find_id_column,
     make_columns,
     read_options,
+    warn_of_coverage,
 )
 from app.observe import metrics
 from app.serving.formats import find_formats
@@ -117,7 +118,11 @@ class Opened(NamedTuple):
             "classes": self.predictor.classes,
             "calibrated": self.options.calibrated,
             "coverage": self.options.coverage,
-            "warnings": [*self.reading_warnings, *self.notes.warnings()],
+            "warnings": [
+                *self.reading_warnings,
+                *self.notes.warnings(),
+                *warn_of_coverage(self.predictor, self.options),
+            ],
         }
 
     def make_columns(self, answered: Answered, x_cat: Any) -> Columns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lometab.evaluation import metrics as metrics
+    from lometab.evaluation.calibrator import CHOSEN_BY_THE_SAME as CHOSEN_BY_THE_SAME
     from lometab.evaluation.calibrator import Calibrator as Calibrator
     from lometab.evaluation.calibrator import Method as Method
     from lometab.evaluation.calibrator import Rows as Rows
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from lometab.evaluation.scores import score_all as score_all
 
 _NAMES = {
-    "calibrator": "Calibrator Method Rows calibrate_rows group_rows",
+    "calibrator": "CHOSEN_BY_THE_SAME Calibrator Method Rows calibrate_rows group_rows",
     "comparison": "COMPARISON_DEFINITIONS Comparison Ranked Spread compare_cells "
     "delta_percent rank_methods",
     "conformal": "Conformal",

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lometab.evaluation import metrics
-from lometab.evaluation.calibrator import FloatArray, Method
+from lometab.evaluation.calibrator import MIN_GROUP, FloatArray, Method
 from lometab.evaluation.conformal import Conformal
 from lometab.evaluation.report import (
     Bin,
@@ -63,6 +63,10 @@ def _calibrated_on(run: Run) -> CalibratedOn:
     return CalibratedOn(part=run.calibrator.part, n_rows=len(run.calibrator.conformity))
 
 
+def _warnings(run: Run, conformal: Conformal) -> list[str]:
+    return [*conformal.warnings(0.9), *run.warn_of_calibration()]
+
+
 # Classes
 
 
@@ -102,6 +106,7 @@ def _of_classes(run: Run) -> ClassCalibration:
         other_sets=[_sets(run, conformal, m, c) for m in others for c in COVERAGES],
         calibrated_on=_calibrated_on(run),
         groups=_class_groups(run, conformal),
+        warnings=_warnings(run, conformal),
     )
 
 
@@ -138,9 +143,11 @@ def _by_group(
     run: Run, groups: NDArray[Any], inside: NDArray[Any], sizes: NDArray[Any]
 ) -> list[GroupCoverage]:
     found = []
+    counts = run.calibrator.count_groups()
     for group in np.unique(groups):
         rows = groups == group
         name = str(group)
+        n_calibration = counts.get(name, 0)
         if run.is_by_class and run.classes is not None:
             name = str(run.classes[int(group)])
         found.append(
@@ -149,6 +156,8 @@ def _by_group(
                 n_rows=int(rows.sum()),
                 measured=float(inside[rows].mean()),
                 mean_size=float(sizes[rows].mean()),
+                n_calibration=n_calibration,
+                is_apart=n_calibration >= MIN_GROUP,
             )
         )
     return found
@@ -211,6 +220,7 @@ def _of_numbers(run: Run) -> RegressionCalibration:
         interval_choice=_choice(run, own),
         calibrated_on=_calibrated_on(run),
         groups=_number_groups(run, conformal),
+        warnings=_warnings(run, conformal),
     )
 
 

@@ -20,6 +20,10 @@ MIN_GROUP = 20
 """Calibration rows that a group needs to have quantiles of its own."""
 N_LEVELS = 201
 """Quantiles of the uncertainty that a file keeps."""
+CHOSEN_BY_THE_SAME = (
+    "the rows that choose the members also calibrate the model, so its intervals or "
+    "sets may cover less than their name says; let the split have a part `calibration`"
+)
 _WORTH = 0.99
 """Scaled intervals are taken if their width is below this, relative to constant ones:
 less is within what a few hundred rows can tell."""
@@ -99,6 +103,31 @@ class Calibrator:
             / len(mean),
         )
 
+    def warnings(self, *, is_pruned: bool) -> list[str]:
+        """What speaks against the coverage.
+
+        Args:
+            is_pruned: whether members were chosen, by the rows of `val`.
+        """
+        found = []
+        if is_pruned and self.part == "val":
+            found.append(CHOSEN_BY_THE_SAME)
+        counts = self.count_groups()
+        if counts and max(counts.values()) < MIN_GROUP:
+            found.append(
+                f"no value of {self.by!r} has quantiles of its own, and `calibrate_by` "
+                f"changes nothing: the most frequent one has {max(counts.values())} "
+                f"calibration rows, and {MIN_GROUP} are needed"
+            )
+        return found
+
+    def count_groups(self) -> dict[str, int]:
+        """Calibration rows of each group, by its name."""
+        if self.by is None or self.groups is None:
+            return {}
+        names, counts = np.unique(self.groups, return_counts=True)
+        return dict(zip(map(str, names), counts.tolist(), strict=True))
+
     @property
     def plain(self) -> Method:
         """The method of `conformity`."""
@@ -108,6 +137,13 @@ class Calibrator:
     def following(self) -> Method:
         """The method of `adapted`."""
         return "aps" if self.method == "aps" else "scaled"
+
+    @property
+    def doubt_levels(self) -> FloatArray | None:
+        """What `trust` is measured by."""
+        if self.doubt is None:
+            return None
+        return metrics.quantile_levels(self.doubt, N_LEVELS)
 
     def to_metadata(self) -> dict[str, Any]:
         """What a model file needs: a quantile of the scores for each 0.01 to 0.99.
@@ -119,8 +155,7 @@ class Calibrator:
             found["temperature"] = self.temperature
         if self.method is not None:
             found["conformal"] = self._describe_methods()
-        if self.doubt is not None:
-            levels = metrics.quantile_levels(self.doubt, N_LEVELS)
+        if (levels := self.doubt_levels) is not None:
             found["doubt"] = levels.tolist()
         if self.label_shares is not None:
             found["label_shares"] = self.label_shares.tolist()
@@ -145,8 +180,8 @@ class Calibrator:
 
     def _describe_groups(self, groups: NDArray[Any]) -> dict[str, Any]:
         """Quantiles of each group, and of the rows of all small ones together."""
-        names, counts = np.unique(groups, return_counts=True)
-        large = [str(name) for name in names[counts >= MIN_GROUP]]
+        counts = self.count_groups()
+        large = [name for name, count in counts.items() if count >= MIN_GROUP]
         is_rest = ~np.isin(groups, large)
         if is_rest.sum() < MIN_GROUP:
             is_rest[:] = True

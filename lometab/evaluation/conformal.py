@@ -50,6 +50,8 @@ class Conformal:
         }
         self._groups: Mapping[str, Any] = about.get("groups", {})
         self._n_classes = len(metadata.get("classes") or ())
+        self._n_rows: int | None = about.get("n_rows")  # not in files of before
+        self._warnings: dict[tuple[float, Method | None], list[str]] = {}
 
     def choose(
         self, coverage: float, method: Method | None = None, groups: Any = None
@@ -77,6 +79,37 @@ class Conformal:
             found = [self._of(name, method, place) for name in groups]
             return Choice(method, np.array(found)[:, None])
         return Choice(method, _number(self._tables[method][place]))
+
+    def warnings(self, coverage: float, method: Method | None = None) -> list[str]:
+        """Where too few rows calibrated to answer at this coverage, if anywhere."""
+        key = coverage, method
+        if key not in self._warnings:
+            self._warnings[key] = self._find_warnings(*key)
+        return self._warnings[key]
+
+    def _find_warnings(self, coverage: float, method: Method | None) -> list[str]:
+        method = self.method if method is None else method
+        place = _find_place(coverage)
+        if method not in self._tables:  # which `choose` says
+            return []
+        is_set = method in ("aps", "lac")
+        which = "every class" if is_set else "no ends"
+        answers = f"{'sets' if is_set else 'intervals'} have {which}"
+        needed = f"for a coverage of {coverage}, which needs {count_needed(coverage)}"
+        if self.by is None:
+            if self._tables[method][place] is not None:
+                return []
+            number = "" if self._n_rows is None else f"{self._n_rows} "
+            return [f"the {number}calibration rows are too few {needed}: {answers}"]
+        groups = {**self._groups["apart"], "others": self._groups["rest"]}
+        names = [n for n, found in groups.items() if found[method][place] is None]
+        if not names:
+            return []
+        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        return [
+            f"the calibration rows are too few {needed}, where {self.by!r} is one of "
+            f"these: {shown}; there, {answers}"
+        ]
 
     def _of(self, group: str, method: Method, place: int) -> float:
         quantiles = self._groups["apart"].get(group, self._groups["rest"])
@@ -108,6 +141,12 @@ class Conformal:
         if len(mean) == 1 and isinstance(choice.quantile, float):
             return [_list_set(mean[0].tolist(), choice.method, choice.quantile)]
         return [np.flatnonzero(row).tolist() for row in self.sets(mean, choice)]
+
+
+def count_needed(coverage: float) -> int:
+    """The fewest calibration rows that intervals or sets of this coverage need."""
+    percent = _find_place(coverage) + 1
+    return -(-percent // (100 - percent))
 
 
 def _around(center: float, half: float) -> Array:

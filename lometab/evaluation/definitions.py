@@ -63,8 +63,9 @@ DEFINITIONS = {
     "error_detection": "auroc: how well an uncertainty tells wrong classes from right "
     "ones (regression: the tenth of the rows with the largest absolute errors from the "
     "others); 0.5 is chance, 1 perfect. aurc: the area under its risk-coverage curve.",
-    "selective": "What `abstain` comes to on the test rows: rows whose uncertainty is "
-    "above that quantile of the calibration rows' are not answered.",
+    "selective": "What `abstain` comes to on the test rows: rows whose `trust`, their "
+    "place among the calibration rows, is below it are not answered. Of rows that are "
+    "equally uncertain all are answered, or none.",
     "confusion": "Numbers of rows: true classes down, predicted ones across.",
     "scores": "Of the mean of the members, and of each member alone, in their order.",
 }

@@ -95,6 +95,10 @@ class GroupCoverage:
     measured: float
     mean_size: float | None
     """Width, or classes in a set."""
+    n_calibration: int | None = None
+    """Calibration rows with this value; null in reports from before, so the next."""
+    is_apart: bool | None = None
+    """Whether it has quantiles of its own, for which 20 of them are needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,8 @@ class ClassCalibration(Head):
     calibrated_on: CalibratedOn | None = None
     groups: list[GroupCoverage] = field(default_factory=list)
     """If calibration was asked to tell the values of a column apart."""
+    warnings: list[str] = field(default_factory=list)
+    """What speaks against the coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +176,8 @@ class RegressionCalibration(Head):
     calibrated_on: CalibratedOn | None = None
     groups: list[GroupCoverage] = field(default_factory=list)
     """If calibration was asked to tell the values of a column apart."""
+    warnings: list[str] = field(default_factory=list)
+    """What speaks against the coverage."""
 
 
 @dataclass(frozen=True, kw_only=True)

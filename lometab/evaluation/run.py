@@ -130,6 +130,9 @@ class Run:
             **how,
         )
 
+    def warn_of_calibration(self) -> list[str]:
+        return self.calibrator.warnings(is_pruned=self.pruning is not None)
+
     def head(self) -> dict[str, Any]:
         """What every report begins with."""
         return {

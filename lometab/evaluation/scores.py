@@ -84,7 +84,7 @@ def report_run(run: Run) -> RunReport:
         baselines=[*run.baselines],
         by_seed=[*run.by_seed],
         training=run.training,
-        warnings=[*run.warnings],
+        warnings=[*dict.fromkeys([*run.warnings, *run.warn_of_calibration()])],
         versions=library_versions(),
         seeds=dict(run.seeds or {}),
         curve=make_curve(run),

@@ -16,17 +16,17 @@ LARGE = 0.1
 
 def report_selective(run: Run) -> Selective | None:
     """The curve of `abstain`, on the test rows; None if nothing orders them."""
-    doubts = run.calibrator.doubt
+    levels = run.calibrator.doubt_levels
     y, (mean, members) = run.targets["test"], run.answers["test"]
     doubt = find_doubt(mean, members)
-    if doubts is None or doubt is None:
+    if levels is None or doubt is None:
         return None
+    trust = metrics.trust(doubt, metrics.trust_ranks(levels))
     losses, is_error = _errors(y, mean)
     is_regression = mean.ndim == 1
     points = []
     for share in SHARES:
-        bound = float(np.quantile(doubts, 1 - share)) if share else np.inf
-        is_kept = doubt <= bound
+        is_kept = trust >= share
         remaining = float(losses[is_kept].mean()) if is_kept.any() else None
         if is_regression and remaining is not None:
             remaining = float(np.sqrt(remaining))

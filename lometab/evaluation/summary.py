@@ -3,14 +3,17 @@
 Each sentence names the fields that its numbers stand in.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from lometab.evaluation.conformal import count_needed
 from lometab.evaluation.findings import Sentence
 from lometab.evaluation.report import (
     Calibration,
     ClassCalibration,
     Diversity,
+    RegressionCalibration,
     RunReport,
 )
 
@@ -169,16 +172,7 @@ def _trust(report: RunReport, calibration: Calibration) -> Sentence:
             text += f", {percent(calibration.calibrated.ece)} with `calibrated`"
             fields.append("calibration.calibrated.ece")
     else:
-        at, each = next(
-            (i, each)
-            for i, each in enumerate(calibration.conformal_intervals)
-            if each.coverage == 0.9
-        )
-        text = f"Its intervals of 90 % hold {percent(each.measured)} of the true values"
-        fields = [f"calibration.conformal_intervals.{at}.measured"]
-        if each.mean_width is not None:
-            text += f" and are {number(each.mean_width)} wide"
-            fields.append(f"calibration.conformal_intervals.{at}.mean_width")
+        text, fields = _tell_intervals(calibration)
     parts = report.decomposition
     if parts.ambiguity is not None and parts.member_error > 0:
         gain = 1 - parts.ensemble_error / parts.member_error
@@ -192,6 +186,28 @@ def _trust(report: RunReport, calibration: Calibration) -> Sentence:
             "report.decomposition.member_error",
         ]
     return Sentence(about="trust", text=text + ".", fields=fields)
+
+
+def _tell_intervals(calibration: RegressionCalibration) -> tuple[str, list[str]]:
+    """What its intervals of 90 % come to, and the fields that say so."""
+    at, each = next(
+        (i, each)
+        for i, each in enumerate(calibration.conformal_intervals)
+        if each.coverage == 0.9
+    )
+    on = calibration.calibrated_on
+    if on is not None and not math.isfinite(each.mean_width or 0.0):
+        text = (
+            f"Its intervals of 90 % have no ends: {on.n_rows} calibration rows are too "
+            f"few, and {count_needed(0.9)} are needed"
+        )
+        return text, ["calibration.calibrated_on.n_rows"]
+    text = f"Its intervals of 90 % hold {percent(each.measured)} of the true values"
+    fields = [f"calibration.conformal_intervals.{at}.measured"]
+    if each.mean_width is not None:
+        text += f" and are {number(each.mean_width)} wide"
+        fields.append(f"calibration.conformal_intervals.{at}.mean_width")
+    return text, fields
 
 
 class Doubt(NamedTuple):

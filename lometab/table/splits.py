@@ -38,8 +38,9 @@ class Split:
     """Share of the rows for the test."""
     calibration: Annotated[float, Interval(ge=0, lt=1)] | None = None
     """Share of the rows for calibration alone: nothing is chosen by them. They are
-    taken from the train part. null: a tenth for sweeps and searches, none otherwise;
-    then the validation rows calibrate too. A split column may say calibration."""
+    taken from the train part. null: a tenth for sweeps, searches and jobs that choose
+    members, none otherwise; then the validation rows calibrate too. A split column may
+    say calibration."""
     seed: Annotated[int, Interval(ge=0, le=2**31 - 1)] = 0
     """Seed of the random and the group split."""
     column: str | None = None

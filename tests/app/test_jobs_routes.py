@@ -115,6 +115,25 @@ def test_the_preset_best_trains_several_networks(
     assert post(client, table_csv, body).json()["config"]["n_seeds"] == n_seeds
 
 
+@pytest.mark.parametrize(
+    ("config", "share"),
+    [
+        ({}, 0.0),
+        ({"kind": "sweep"}, 0.1),
+        ({"members": "selected"}, 0.1),
+        ({"members": 2}, 0.1),
+        ({"members": 2, "split": {"calibration": 0}}, 0.0),
+    ],
+)
+def test_what_is_chosen_is_calibrated_by_other_rows(
+    client: TestClient, table_csv: str, config: dict[str, Any], share: float
+) -> None:
+    job = post(client, table_csv, {"target": "y", "preset": "fast", **config}).json()
+    assert job["config"]["split"]["calibration"] == share
+    told = [w for w in job["warnings"] if "also calibrate" in w]
+    assert len(told) == ("members" in config and not share)
+
+
 @pytest.mark.both_databases
 def test_same_bytes_are_one_dataset(
     client: TestClient, table_csv: str, database: sa.Connection

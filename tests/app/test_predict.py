@@ -354,6 +354,20 @@ def test_methods_of_intervals_and_sets(client: TestClient, y: str, label: str) -
     check_problem(client.post(f"{y}?conformal=magic", json={"rows": ROWS}), 422)
 
 
+def test_too_few_calibration_rows_are_told(
+    client: TestClient, y: str, label: str
+) -> None:
+    for path, name in ((y, "interval"), (label, "set")):
+        answer = client.post(path, json={"rows": ROWS, "coverage": 0.99}).json()
+        (warning,) = answer["warnings"]
+        assert "calibration rows are too few for a coverage of 0.99" in warning
+        assert "needs 99" in warning
+        assert name in warning and answer["predictions"][0][name] is not None
+        body = {"rows": ROWS, "coverage": 0.99, "exclude": [name]}
+        assert client.post(path, json=body).json()["warnings"] == []
+        assert client.post(path, json={"rows": ROWS}).json()["warnings"] == []
+
+
 def test_rows_unlike_the_training_rows(client: TestClient, y: str) -> None:
     names = "novelty,out_of_range,unseen"
     usual = client.post(f"{y}?include={names}", json={"rows": ROWS}).json()

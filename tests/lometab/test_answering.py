@@ -60,6 +60,18 @@ def test_numbers_come_with_intervals_and_members(
         regressor.predict_interval(X, 0.955)
 
 
+def test_uncertainty_tells_trust_and_novelty(
+    regressor: LoMETabRegressor, classifier: LoMETabClassifier
+) -> None:
+    far = X.assign(a=99.0)
+    for model in (regressor, classifier):
+        usual, strange = model.uncertainty(X), model.uncertainty(far)
+        assert usual["trust"].shape == usual["novelty"].shape == (240,)
+        assert 0 <= usual["trust"].min() < usual["trust"].max() <= 1
+        assert usual["novelty"].mean() == pytest.approx(0.5, abs=0.1)
+        assert strange["novelty"].min() == 1
+
+
 def test_classes_come_with_sets(classifier: LoMETabClassifier) -> None:
     sets = classifier.predict_set(X, 0.95)
     assert (
@@ -67,7 +79,8 @@ def test_classes_come_with_sets(classifier: LoMETabClassifier) -> None:
     )
     assert {*np.concatenate(sets)} <= {"yes", "no"}
     found = classifier.uncertainty(X)
-    assert {*found} == {"entropy", "mutual_information", "disagreement"}
+    told = {"entropy", "mutual_information", "disagreement"}
+    assert {*found} == {*told, "trust", "novelty"}
     plain, calibrated = (
         classifier.predict_proba(X, calibrated=each) for each in (False, True)
     )

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from lometab.errors import ConfigError
 from lometab.evaluation import Calibrator, Conformal, Rows, metrics
+from lometab.evaluation.conformal import count_needed
 
 Array = NDArray[Any]
 
@@ -72,6 +73,28 @@ def conformal_of(calibrator: Calibrator, task: str, n_classes: int = 4) -> Confo
     classes = None if task == "regression" else [*range(n_classes)]
     about = {"task": task, "target": "y", "classes": classes}
     return Conformal({**about, **calibrator.to_metadata()})
+
+
+def test_the_rows_that_a_coverage_needs() -> None:
+    for n_rows in (1, 9, 19, 60):
+        calibrator = Calibrator.fit(*make_numbers(n_rows, 0))
+        conformal = conformal_of(calibrator, "regression")
+        for percent in range(1, 100):
+            coverage = percent / 100
+            quantile = conformal.choose(coverage, "constant").quantile
+            is_short = n_rows < count_needed(coverage)
+            assert (quantile == inf) == is_short == bool(conformal.warnings(coverage))
+    assert [count_needed(c) for c in (0.5, 0.9, 0.95, 0.99)] == [1, 9, 19, 99]
+
+
+def test_groups_with_too_few_rows_are_named() -> None:
+    groups = np.repeat(["a", "b", "c"], [120, 30, 25])
+    y, mean, members = make_classes(175, 0)
+    calibrator = Calibrator.fit(y, mean, members, groups=groups, by="zone")
+    conformal = conformal_of(calibrator, "multiclass")
+    assert conformal.warnings(0.9) == []
+    (warning,) = conformal.warnings(0.99)
+    assert "where 'zone' is one of these: b, c; there, sets have every" in warning
 
 
 # MAPIE's numbers

@@ -24,6 +24,9 @@ from lometab.evaluation import (
     report,
 )
 from lometab.evaluation import make_reports as make_typed_reports
+from lometab.export import calibrate_on, export
+from lometab.predictor import Predictor
+from tests.support.networks import make_ensemble
 
 Array = NDArray[Any]
 CONFIG = TrainConfig(k=3)
@@ -438,6 +441,66 @@ def test_what_abstaining_does(task: str) -> None:
         assert half["remaining_error"] == pytest.approx(wrong[kept].mean())
         assert half["caught"] == pytest.approx(wrong[~kept].sum() / wrong.sum())
         assert half["caught"] > 0.5
+
+
+@pytest.mark.parametrize("n_rows", [5, 9])
+def test_too_few_calibration_rows_are_told(n_rows: int) -> None:
+    run = make_run("regression")
+    some = [each[:n_rows] for each in (run.targets["val"], *run.answers["val"])]
+    reports = make_typed_reports(replace(run, calibrator=Calibrator.fit(*some)))
+    (trust,) = (each for each in reports.report.summary if each.about == "trust")
+    warnings = reports.calibration.warnings
+    if n_rows == 9:
+        assert trust.text.startswith("Its intervals of 90 % hold") and not warnings
+        return
+    assert trust.text.startswith(
+        "Its intervals of 90 % have no ends: 5 calibration rows are too few, and 9 are "
+        "needed;"
+    )
+    assert warnings == [
+        "the 5 calibration rows are too few for a coverage of 0.9, which needs 9: "
+        "intervals have no ends"
+    ]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_groups_tell_whether_they_are_apart(task: str) -> None:
+    run = make_run(task)
+    rng = np.random.default_rng(0)
+    groups = {
+        part: rng.choice(["a", "b"], n, p=[0.9, 0.1]) for part, n in SIZES.items()
+    }
+    for n_rows in (150, 12):
+        some = [each[:n_rows] for each in (run.targets["val"], *run.answers["val"])]
+        calibrator = Calibrator.fit(*some, groups=groups["val"][:n_rows], by="zone")
+        reports = make_typed_reports(replace(run, calibrator=calibrator, groups=groups))
+        told = {each.group: each for each in reports.calibration.groups}
+        assert sum(each.n_calibration or 0 for each in told.values()) == n_rows
+        assert not told["b"].is_apart
+        assert told["a"].is_apart == (n_rows == 150)
+        warnings = [w for w in reports.report.warnings if "calibrate_by" in w]
+        assert warnings == [w for w in reports.calibration.warnings if "zone" in w]
+        assert len(warnings) == (n_rows == 12)
+
+
+def test_the_curve_of_abstaining_is_what_predict_does() -> None:
+    """Where many rows are equally uncertain too: three texts are three answers."""
+    texts = np.random.default_rng(0).choice([*"abc"], size=(600, 1), p=[0.2, 0.3, 0.5])
+    x_cat = texts.astype(object)
+    x_num = np.empty((600, 0))
+    ensemble = make_ensemble(x_num, x_cat, n_classes=2)
+    parts = dict(zip(SIZES, np.split(np.arange(600), [200, 400]), strict=True))
+    y = np.arange(600) % 2
+    val = [each[parts["val"]] for each in (x_num, x_cat, y)]
+    predictor = Predictor(export(ensemble, *val[:2], calibrate=calibrate_on(*val)))
+    run = Run.of_file(predictor, x_num, x_cat, y, parts, config=CONFIG)
+    selective = make_typed_reports(run).report.selective
+    assert selective is not None
+    trust = predictor.predict({"c0": x_cat[parts["test"], 0]}).trust
+    assert trust is not None
+    for point in selective.points:
+        assert point.abstained == np.mean(trust < point.abstain)
+    assert 0 < np.mean(trust < 0.5) < 1
 
 
 # Scores

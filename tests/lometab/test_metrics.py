@@ -507,6 +507,26 @@ def ranked(draw: st.DrawFn) -> tuple[Array, Array]:
     return losses, draw(arrays(np.float64, n, elements=few_numbers))
 
 
+def test_trust_is_the_place_among_distinct_rows() -> None:
+    doubts = np.random.default_rng(0).exponential(size=3000)
+    ranks = metrics.trust_ranks(metrics.quantile_levels(doubts, 201))
+    asked = np.array([0.01, 0.3, 1.0, 2.5])
+    shares = [np.mean(doubts > each) for each in asked]
+    assert metrics.trust(asked, ranks) == pytest.approx(shares, abs=0.005)
+    assert metrics.trust([-1.0, 100.0], ranks).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("rounding", [0.0, 1e-7, -1e-7])
+def test_calibration_rows_as_certain_count_half(rounding: float) -> None:
+    doubts = np.repeat([0.2, 0.5, 0.7], [500, 300, 200])
+    ranks = metrics.trust_ranks(metrics.quantile_levels(doubts, 201))
+    asked = np.array([0.1, 0.2, 0.5, 0.7, 0.9]) * (1 + rounding)
+    expected = [1.0, 0.75, 0.35, 0.1, 0.0]
+    assert metrics.trust(asked, ranks) == pytest.approx(expected, abs=0.005)
+    same = metrics.trust_ranks([0.0, 0.0, 0.0])
+    assert metrics.trust([0.0, 1.0], same).tolist() == [0.5, 0.0]
+
+
 @some_examples
 @given(ranked())
 def test_risk_coverage_curve(example: tuple[Array, Array]) -> None:

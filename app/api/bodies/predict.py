@@ -132,7 +132,7 @@ class RowPrediction(TypedDict):
             float,
             Field(
                 description="Share of calibration rows that were less certain: 0.03 is "
-                "among the 3 % least certain ones."
+                "among the 3 % least certain ones. Those as certain count half."
             ),
         ]
     ]

@@ -87,6 +87,8 @@ from lometab.evaluation.metrics.uncertainty import (
     mutual_information,
     predictive_entropy,
     risk_coverage_curve,
+    trust,
+    trust_ranks,
 )
 
 __all__ = [
@@ -151,4 +153,6 @@ __all__ = [
     "set_size",
     "share_removed",
     "temper",
+    "trust",
+    "trust_ranks",
 ]

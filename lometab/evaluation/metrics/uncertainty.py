@@ -76,6 +76,52 @@ def disagreement(members: ArrayLike) -> FloatArray | None:
     return share
 
 
+_SAME = 1e-9
+"""Levels of an uncertainty that differ by no more than this share are ties."""
+_BESIDE = 1e-4
+"""Share by which the least and the largest level reach out: an answer's last bits
+change with how many rows are in the same run, and a tie must not become an extreme."""
+
+
+def trust_ranks(levels: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """What `trust` looks uncertainties up in: values, and the rank of each.
+
+    The rank of a level that many rows share is the middle of theirs: as many of them
+    count as more certain than as less. Below the least value it is 0, above all 1.
+
+    Args:
+        levels: of calibration rows, ascending, evenly from the least to the largest.
+
+    Shape: (L,) -> (at most L + 2,), the same
+    """
+    levels = check_numbers("levels", levels, "(L,)")
+    ranks = np.linspace(0.0, 1.0, len(levels))
+    is_new = np.diff(levels, prepend=-np.inf) > _SAME * np.abs(levels)
+    first = np.flatnonzero(is_new)
+    last = np.append(first[1:], len(levels)) - 1
+    least, most = levels[0], levels[-1]
+    values = [least - _beside(least), *levels[first], most + _beside(most)]
+    middles = [0.0, *((ranks[first] + ranks[last]) / 2), 1.0]
+    return np.array(values), np.array(middles)
+
+
+def _beside(value: float) -> float:
+    return max(_BESIDE * abs(value), 1e-12)
+
+
+def trust(uncertainty: ArrayLike, ranks: tuple[FloatArray, FloatArray]) -> FloatArray:
+    """Share of calibration rows that were less certain than each row: (N,) -> (N,).
+
+    Calibration rows that were as certain count half, so the mean over rows like them
+    is one half.
+
+    Args:
+        ranks: what `trust_ranks` gave.
+    """
+    found: FloatArray = 1.0 - np.interp(np.asarray(uncertainty), *ranks)
+    return found
+
+
 def risk_coverage_curve(
     losses: ArrayLike, uncertainty: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
