@@ -194,8 +194,8 @@ def _examine_database() -> Line:
     if has_nothing(settings):
         return Line("database", "note", f"{where} is not there yet: `lometab serve`")
     with db.reading() as session:
-        db.check_revision(session)
-    return Line("database", "ok", f"{where} at revision {db.find_head()}")
+        revision = db.check_revision(session)
+    return Line("database", "ok", f"{where} at revision {revision}")
 
 
 def _examine_broker() -> Line:
