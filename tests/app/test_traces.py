@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from app.observe import traces
@@ -14,24 +12,13 @@ from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import Job
 from tests.support.models import ROWS, succeed
-
-SENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+from tests.support.spans import SENT, recorded, trace_id
 
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces.use(provider)
-    yield exporter
-    traces.use(None)
-    provider.shutdown()
-
-
-def trace_id(span: ReadableSpan) -> str:
-    assert span.context is not None
-    return f"{span.context.trace_id:032x}"
+    with recorded() as exporter:
+        yield exporter
 
 
 def test_a_job_is_one_trace_with_its_request(
