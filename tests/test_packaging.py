@@ -167,7 +167,7 @@ def test_each_requirement_of_an_extra_is_known_by_its_module() -> None:
         "scikit-learn": "sklearn",
         "mlflow-skinny": "mlflow",
         "opentelemetry-sdk": "opentelemetry.sdk",
-        "opentelemetry-exporter-otlp-proto-http": "opentelemetry.sdk",
+        "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
         "vl-convert-python": "vl_convert",
     }
     extras = PROJECT["optional-dependencies"]

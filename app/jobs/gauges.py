@@ -15,7 +15,7 @@ from app.storage.tables import Attempt, Blob, Job, Worker
 def read_gauges(session: Session, *, heard_within: float) -> Iterator[Gauge]:
     """Numbers of the whole service, whatever workspace they are of."""
     now = db.now(session)
-    # It may have ended before, and been asked for again: its age is none of the queue's.
+    # A job may have run before: since it came back, not since it was made.
     since = sa.func.coalesce(Job.queued_at, Job.created_at)
     waiting = {
         queue: (n, oldest)

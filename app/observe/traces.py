@@ -13,6 +13,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from app.settings import get_settings
+from lometab.errors import MissingPackage
 
 if TYPE_CHECKING:  # FastAPI brings the API of it, the extra the rest
     from opentelemetry.context import Context
@@ -22,27 +23,39 @@ _HEADER = "traceparent"
 _tracer: "Tracer | None" = None
 
 
-class MissingExtra(Exception):
-    """Traces are wanted, and the packages for them are not installed."""
+def check() -> None:
+    """See that traces can be made, if the settings want them.
 
-
-def begin(service: str) -> None:
-    """Trace this process, if the settings want it."""
+    Raises:
+        MissingPackage: OpenTelemetry is not installed; the message says what to do.
+    """
     if not get_settings().traces:
         return
     try:
-        from opentelemetry import trace
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
-            OTLPSpanExporter,
-        )
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter
+        import opentelemetry.sdk.trace.export  # noqa: F401
     except ImportError as error:
-        raise MissingExtra(
-            "LOMETAB_TRACES is set, and OpenTelemetry is not installed: "
+        raise MissingPackage(
+            "LOMETAB_TRACES is set, and OpenTelemetry's exporter is not installed: "
             f"pip install 'lometab[otel]' ({error})"
         ) from error
+
+
+def begin(service: str) -> None:
+    """Trace this process, if the settings want it.
+
+    Raises:
+        MissingPackage: see `check`.
+    """
+    if not get_settings().traces:
+        return
+    check()
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)  # FastAPI's own spans go there, too
@@ -83,9 +96,8 @@ def current_traceparent() -> str | None:
     return carrier.get(_HEADER)
 
 
-def current_trace_id() -> str | None:
-    found = current_traceparent()
-    return None if found is None else found.split("-")[1]
+def read_trace_id(traceparent: str) -> str:
+    return traceparent.split("-")[1]
 
 
 def _read(traceparent: str | None) -> "Context | None":
