@@ -14,6 +14,7 @@ from platformdirs import user_data_dir
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.masking import mask
 from lometab.errors import LoMETabError, suggest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +44,10 @@ class Settings(BaseSettings):
     """Each field is read from the variable LOMETAB_<its name in capitals>."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LOMETAB_", extra="ignore", use_attribute_docstrings=True
+        env_prefix="LOMETAB_",
+        extra="ignore",
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # there may be a password in it
     )
 
     data_dir: Path = Field(default_factory=find_data_dir)
@@ -244,6 +248,17 @@ class Settings(BaseSettings):
     exit_with_parent: bool = False
     """A worker ends when its standard input is closed: set by `lometab serve`."""
 
+    @field_validator("database_url")
+    @classmethod
+    def check_database(cls, given: str) -> str:
+        """A driver would take the end of such a password for a part of the host, and
+        say so in its errors."""
+        place = given.partition("://")[2].partition("?")[0]
+        user = "" if given.startswith("sqlite") else place.rpartition("@")[0]
+        if "@" in user or "/" in user:
+            raise ValueError("write an @ in a password as %40, and a / as %2F")
+        return given
+
     @field_validator("blob_store")
     @classmethod
     def check_store(cls, given: str) -> str:
@@ -397,7 +412,7 @@ def list_settings() -> list[Setting]:
         if name == "blob_options":  # there are secrets among them
             value = dict.fromkeys(value, "***")
         text = value if isinstance(value, str) else json.dumps(value, default=str)
-        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+        text = mask(text)
         source = "environment" if is_set else "default"
         meaning = " ".join((field.description or "").split())
         found.append(Setting(variable, text.strip('"'), source, meaning))
