@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     """Options of object stores, as `{"endpoint": "http://minio:9000"}`; under an
     address: of that one alone. What is not said is read from AWS_ and such variables.
     """
+    blob_options_file: Path | None = None
+    """A file with more of these options, such as a secret of a container."""
     broker_url: str = ""
     """Celery broker URL; empty: folders in the data directory."""
     broker_password_file: Path | None = None
@@ -254,8 +256,8 @@ class Settings(BaseSettings):
         """A driver would take the end of such a password for a part of the host, and
         say so in its errors."""
         place = given.partition("://")[2].partition("?")[0]
-        user = "" if given.startswith("sqlite") else place.rpartition("@")[0]
-        if "@" in user or "/" in user:
+        password = place.rpartition("@")[0].partition(":")[2]
+        if not given.startswith("sqlite") and ("@" in password or "/" in password):
             raise ValueError("write an @ in a password as %40, and a / as %2F")
         return given
 
@@ -357,6 +359,23 @@ class Settings(BaseSettings):
         """Of the broker; empty: folders in the data directory."""
         return _with_password(self.broker_url, self.broker_password_file)
 
+    @property
+    def store_options(self) -> dict[str, Any]:
+        """Options of object stores, those of the file included."""
+        if self.blob_options_file is None:
+            return self.blob_options
+        try:
+            more = json.loads(self.blob_options_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            # Without the cause, which may quote the file.
+            what = error.strerror if isinstance(error, OSError) else "it is no JSON"
+            raise LoMETabError(
+                f"the options in {self.blob_options_file} cannot be read: {what}"
+            ) from None
+        if not isinstance(more, dict):
+            raise LoMETabError(f"{self.blob_options_file} has to be a JSON object")
+        return _merge(self.blob_options, more)
+
     def environment(self, **changes: object) -> dict[str, str]:
         """The environment of a child process that shall run under these settings."""
         copy = self.model_copy(update=changes)
@@ -371,6 +390,19 @@ class Settings(BaseSettings):
         others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = [str(ROOT), *(each for each in others if each not in ("", str(ROOT)))]
         return {**os.environ, **ours, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _merge(options: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Both; those of one address too."""
+    merged = {**options, **more}
+    for name in options.keys() & more.keys():
+        if not (isinstance(options[name], dict) and isinstance(more[name], dict)):
+            raise LoMETabError(
+                f"the option {name} is in LOMETAB_BLOB_OPTIONS and in a file too; "
+                "give it once"
+            )
+        merged[name] = _merge(options[name], more[name])
+    return merged
 
 
 def _with_password(url: str, file: Path | None) -> str:

@@ -74,6 +74,9 @@ def _explain_service(error: BaseException) -> Mistake | None:
     module = type(error).__module__.partition(".")[0]
     if module == "pydantic_core":
         return _explain_settings(error)
+    if module == "pydantic_settings":  # the cause quotes the value
+        name = next(iter(re.findall(r'"(\w+)"', str(error))), "")
+        return Mistake(f"LOMETAB_{name.upper()}: the value is no JSON", USAGE)
     if module == "sqlalchemy":
         return _explain_database(error)
     if module == "app" and type(error).__name__ == "WrongRevision":
@@ -84,7 +87,7 @@ def _explain_service(error: BaseException) -> Mistake | None:
 def _explain_settings(error: BaseException) -> Mistake | None:
     from pydantic import ValidationError
 
-    from app.masking import mask
+    from app.masking import HIDDEN, mask
 
     if not isinstance(error, ValidationError) or error.title != "Settings":
         return None
@@ -92,7 +95,8 @@ def _explain_settings(error: BaseException) -> Mistake | None:
     for item in error.errors():
         name = str(item["loc"][0]) if item["loc"] else ""
         name = name if name.startswith("LOMETAB_") else f"LOMETAB_{name.upper()}"
-        given = mask(repr(item["input"]))
+        is_secret = name == "LOMETAB_BLOB_OPTIONS"
+        given = HIDDEN if is_secret else mask(repr(item["input"]))
         faults.append(f"{name}: {item['msg']}, however: {given}")
     return Mistake("; ".join(faults), USAGE)
 

@@ -104,6 +104,8 @@ MISTAKES: list[tuple[dict[str, str], list[str], int, list[str]]] = [
         2,
         ["u:***@127.0.0.1:1/db", "%40"],
     ),
+    ({"LOMETAB_BLOB_OPTIONS": "{geheim"}, ["config"], 2, ["LOMETAB_BLOB_OPTIONS: the"]),
+    ({"LOMETAB_BLOB_OPTIONS": '["geheim"]'}, ["config"], 2, ["BLOB_OPTIONS: Input"]),
     ({"LOMETAB_DATABASE_URL": "nonsense"}, ["migrate"], 2, ["LOMETAB_DATABASE_URL"]),
     ({"LOMETAB_URL": "http://127.0.0.1:1"}, ["jobs"], 3, ["is the service running"]),
     ({"LOMETAB_DATABASE_URL": "sqlite:///x"}, ["jobs"], 1, ["--url"]),
