@@ -115,6 +115,9 @@ class Settings(BaseSettings):
     traces: bool = False
     """Whether spans are sent by OpenTelemetry; the extra `otel` brings it, and its own
     variables say where they go: OTEL_EXPORTER_OTLP_ENDPOINT."""
+    traces_predict_share: float = Field(default=0.01, ge=0, le=1)
+    """Of predict requests that come without a `traceparent`, how many are traced; one
+    that has it is traced as its caller says."""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """Where `GET /metrics` is answered, apart from the API; 0: by the API itself, if
     requests need no key."""

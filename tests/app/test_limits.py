@@ -43,7 +43,7 @@ NOT_LIMITS = {
     *("worker_queue", "training_threads", "exit_with_parent", "model_cache_bytes"),
     *("audit_days", "prediction_kept_days", "blob_store", "blob_options"),
     *("broker_password_file", "database_password_file", "blob_options_file"),
-    *("log_format", "log_level", "traces"),
+    *("log_format", "log_level", "traces", "traces_predict_share"),
     *("metrics_dir", "metrics_host", "metrics_port"),
     *("keep_attempts_days", "keep_datasets_days", "keep_events_days"),
     *("keep_failed_jobs_days", "workspaces"),

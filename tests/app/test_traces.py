@@ -76,7 +76,10 @@ def test_a_job_is_one_trace_with_its_request(
     assert first.end_time == second.start_time
 
 
-def test_predict_is_seen(client: TestClient, spans: InMemorySpanExporter) -> None:
+def test_predict_is_seen(
+    client: TestClient, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_settings(), "traces_predict_share", 1.0)
     model_id = succeed(client, "y")["model_id"]
     spans.clear()
     path = f"/models/{model_id}/predict"
@@ -87,6 +90,40 @@ def test_predict_is_seen(client: TestClient, spans: InMemorySpanExporter) -> Non
     assert good.attributes is not None and bad.attributes is not None
     assert good.attributes["http.response.status_code"] == 200
     assert bad.attributes["http.response.status_code"] == 422
+
+
+UNSAMPLED = SENT.removesuffix("01") + "00"
+CHOICES = {None: None, SENT: True, UNSAMPLED: False, "nonsense": None}
+"""Whether a predict request is traced, by its `traceparent`; None: by lot."""
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_which_predict_requests_are_traced(
+    client: TestClient,
+    spans: InMemorySpanExporter,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+) -> None:
+    path = f"/models/{succeed(client, 'y')['model_id']}/predict"
+    monkeypatch.setattr(get_settings(), "traces_predict_share", share)
+    for given, chosen in CHOICES.items():
+        spans.clear()
+        headers = {} if given is None else {"traceparent": given}
+        answer = client.post(path, json={"rows": ROWS[:1]}, headers=headers)
+        assert answer.status_code == 200
+        is_traced = share == 1 if chosen is None else chosen
+        assert len(spans.get_finished_spans()) == is_traced, given
+        if is_traced and chosen:
+            (span,) = spans.get_finished_spans()
+            assert trace_id(span) == SENT.split("-")[1]
+
+
+def test_a_request_that_breaks_has_its_span_ended(spans: InMemorySpanExporter) -> None:
+    for is_leaf in (False, True):
+        with pytest.raises(OSError, match="broken"):
+            with traces.request_span("POST", None, is_leaf=is_leaf):
+                raise OSError("broken")
+    assert len(spans.get_finished_spans()) == 2
 
 
 def test_without_the_extra_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
