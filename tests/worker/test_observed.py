@@ -82,7 +82,7 @@ def test_what_goes_wrong_as_a_worker_starts_ends_it(
     def fail() -> None:
         raise OSError("no more threads")
 
-    monkeypatch.setattr(tasks.reporting, "start", fail)
+    monkeypatch.setattr(tasks, "configure_logging", fail)  # before anything is done
     with pytest.raises(SystemExit) as raised:
         worker_init.send(sender=None)
     assert raised.value.code == 1
