@@ -14,6 +14,7 @@ from platformdirs import user_data_dir
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from app.masking import mask
 from lometab.errors import LoMETabError, suggest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +44,10 @@ class Settings(BaseSettings):
     """Each field is read from the variable LOMETAB_<its name in capitals>."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LOMETAB_", extra="ignore", use_attribute_docstrings=True
+        env_prefix="LOMETAB_",
+        extra="ignore",
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,  # there may be a password in it
     )
 
     data_dir: Path = Field(default_factory=find_data_dir)
@@ -67,6 +71,8 @@ class Settings(BaseSettings):
     """Options of object stores, as `{"endpoint": "http://minio:9000"}`; under an
     address: of that one alone. What is not said is read from AWS_ and such variables.
     """
+    blob_options_file: Path | None = None
+    """A file with more of these options, such as a secret of a container."""
     broker_url: str = ""
     """Celery broker URL; empty: folders in the data directory."""
     broker_password_file: Path | None = None
@@ -109,6 +115,9 @@ class Settings(BaseSettings):
     traces: bool = False
     """Whether spans are sent by OpenTelemetry; the extra `otel` brings it, and its own
     variables say where they go: OTEL_EXPORTER_OTLP_ENDPOINT."""
+    traces_predict_share: float = Field(default=0.01, ge=0, le=1)
+    """Of predict requests that come without a `traceparent`, how many are traced; one
+    that has it is traced as its caller says."""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """Where `GET /metrics` is answered, apart from the API; 0: by the API itself, if
     requests need no key."""
@@ -250,6 +259,17 @@ class Settings(BaseSettings):
     exit_with_parent: bool = False
     """A worker ends when its standard input is closed: set by `lometab serve`."""
 
+    @field_validator("database_url")
+    @classmethod
+    def check_database(cls, given: str) -> str:
+        """A driver would take the end of such a password for a part of the host, and
+        say so in its errors."""
+        place = given.partition("://")[2].partition("?")[0]
+        password = place.rpartition("@")[0].partition(":")[2]
+        if not given.startswith("sqlite") and ("@" in password or "/" in password):
+            raise ValueError("write an @ in a password as %40, and a / as %2F")
+        return given
+
     @field_validator("blob_store")
     @classmethod
     def check_store(cls, given: str) -> str:
@@ -348,6 +368,23 @@ class Settings(BaseSettings):
         """Of the broker; empty: folders in the data directory."""
         return _with_password(self.broker_url, self.broker_password_file)
 
+    @property
+    def store_options(self) -> dict[str, Any]:
+        """Options of object stores, those of the file included."""
+        if self.blob_options_file is None:
+            return self.blob_options
+        try:
+            more = json.loads(self.blob_options_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            # Without the cause, which may quote the file.
+            what = error.strerror if isinstance(error, OSError) else "it is no JSON"
+            raise LoMETabError(
+                f"the options in {self.blob_options_file} cannot be read: {what}"
+            ) from None
+        if not isinstance(more, dict):
+            raise LoMETabError(f"{self.blob_options_file} has to be a JSON object")
+        return _merge(self.blob_options, more)
+
     def environment(self, **changes: object) -> dict[str, str]:
         """The environment of a child process that shall run under these settings."""
         copy = self.model_copy(update=changes)
@@ -362,6 +399,19 @@ class Settings(BaseSettings):
         others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = [str(ROOT), *(each for each in others if each not in ("", str(ROOT)))]
         return {**os.environ, **ours, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def _merge(options: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Both; those of one address too."""
+    merged = {**options, **more}
+    for name in options.keys() & more.keys():
+        if not (isinstance(options[name], dict) and isinstance(more[name], dict)):
+            raise LoMETabError(
+                f"the option {name} is in LOMETAB_BLOB_OPTIONS and in a file too; "
+                "give it once"
+            )
+        merged[name] = _merge(options[name], more[name])
+    return merged
 
 
 def _with_password(url: str, file: Path | None) -> str:
@@ -403,7 +453,7 @@ def list_settings() -> list[Setting]:
         if name == "blob_options":  # there are secrets among them
             value = dict.fromkeys(value, "***")
         text = value if isinstance(value, str) else json.dumps(value, default=str)
-        text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+        text = mask(text)
         source = "environment" if is_set else "default"
         meaning = " ".join((field.description or "").split())
         found.append(Setting(variable, text.strip('"'), source, meaning))

@@ -20,7 +20,7 @@ EXTRAS = {
     ),
     "plots": ("vl_convert",),
     "mlflow": ("mlflow", "pandas"),
-    "otel": ("opentelemetry.sdk",),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "catboost": ("catboost",),
 }
 """The modules of each extra, as in pyproject.toml; `all` is all but catboost."""

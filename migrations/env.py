@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 from alembic import context
+from alembic.runtime.migration import MigrationInfo
 
 from app.settings import get_settings
 from app.storage.tables import VERSION_TABLE, Base, Json, UTCDateTime
@@ -16,6 +17,22 @@ def render_item(kind: str, item: Any, _: object) -> str | Literal[False]:
     if kind == "type" and item is Json:
         return 'sa.JSON().with_variant(JSONB(), "postgresql")'
     return False
+
+
+def note_break(*, ctx: Any, step: MigrationInfo, **_: object) -> None:
+    """Leave word of a revision that code of the one before does not work with."""
+    revision = step.up_revision
+    if not step.is_upgrade or revision is None or revision.revision <= LAST_UNMARKED:
+        return
+    if not getattr(revision.module, "is_additive", False):
+        ctx.connection.execute(
+            sa.text(f"UPDATE {VERSION_TABLE} SET compatible_since = :since"),
+            {"since": revision.revision},
+        )
+
+
+LAST_UNMARKED = "0013"
+"""Revisions up to this one say nothing, and there was no place for it."""
 
 
 def run(connection: sa.Connection) -> None:
@@ -33,6 +50,7 @@ def run(connection: sa.Connection) -> None:
         target_metadata=Base.metadata,
         render_as_batch=not is_postgres,
         render_item=render_item,
+        on_version_apply=note_break,
     )
     with context.begin_transaction():
         context.run_migrations()

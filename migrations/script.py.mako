@@ -11,6 +11,8 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = ${repr(branch_labels)}
 depends_on = ${repr(depends_on)}
+# True only if code of the revision before goes on working: decision 38 says when.
+is_additive = False
 
 
 def upgrade() -> None:

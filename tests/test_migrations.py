@@ -74,3 +74,11 @@ def test_no_revision_is_changed_in_place() -> None:
     changed = [name for name in listed if listed[name] != there.get(name)]
     assert not changed, f"changed or removed: {changed}; write a new revision instead"
     assert list(listed) == sorted(there), "a new revision is listed at the end"
+
+
+def test_each_revision_says_whether_the_version_before_goes_on() -> None:
+    """Since there is a place for it in the database."""
+    scripts = ScriptDirectory(str(Path(__file__).parents[1] / "migrations"))
+    for script in scripts.walk_revisions():
+        if script.revision > "0013":
+            assert isinstance(script.module.is_additive, bool), script.revision

@@ -74,6 +74,7 @@ def service(stack: Stack, tmp_path: Path) -> Iterator[Service]:
         "LOMETAB_LOG_LEVEL": "debug",
         "LOMETAB_LOG_FORMAT": "json",
         "LOMETAB_TRACES": "true",
+        "LOMETAB_TRACES_PREDICT_SHARE": "1",
         "LOMETAB_METRICS_PORT": str(free_port()),
         "LOMETAB_WEBHOOK_NETWORKS": "127.0.0.1/32",
         "LOMETAB_WEBHOOK_POLL_SECONDS": "0.2",
@@ -124,6 +125,47 @@ def ask(service: Service, model_id: str) -> None:
     assert service.client.get("/jobs", headers=wrong).status_code == 401
 
 
+def do_the_rest(service: Service, model_id: str) -> list[str]:
+    """A sweep, prediction jobs with an unfit row, an explained row, a dataset's first
+    rows; the ids of the jobs that succeed."""
+    client = service.client
+    sweep = post_job(
+        client,
+        make_table(),
+        "outcome",
+        kind="sweep",
+        sweep={"grid": {"rank": [1, 2]}},
+    )
+    text, number = CELLS["asked"], CELLS["asked number"]
+    table = f"shade,size\n{text},{number}\n{text},{CELLS['odd']}\n"
+    predictions = [
+        client.post(
+            f"/models/{model_id}/predictions",
+            files={"file": ("t.csv", table)},
+            data={"config": json.dumps({"on_error": on_error})},
+        ).json()["id"]
+        for on_error in ("skip", "fail")
+    ]
+    explained = client.post(
+        f"/models/{model_id}/predict",
+        json={"rows": [{"shade": text, "size": float(number)}], "explain": True},
+    )
+    assert explained.status_code == 200, explained.text
+    assert "n_background" in explained.text
+    dataset = client.get(f"/datasets/{sweep['dataset_id']}")
+    assert CELLS["text"][0] in dataset.text
+    ids = [sweep["id"], predictions[0]]
+    for id_ in ids:
+        ended = wait_for_end(service, id_, 300)
+        assert ended["status"] == "succeeded", ended["error"]
+    assert CELLS["class"][0] in client.get(f"/jobs/{ids[1]}/result").text
+    assert client.get(f"/jobs/{ids[1]}/faults").json()["data"]
+    # Whoever may read the job is told the cell; nobody else is.
+    failed = wait_for_end(service, predictions[1], 300)
+    assert CELLS["odd"] in failed["error"]["detail"]
+    return ids
+
+
 def flatten(value: Any) -> Iterator[str]:
     if isinstance(value, tuple):
         yield from value
@@ -145,8 +187,11 @@ def test_no_cell_key_or_secret_is_told(
         ids = train(service)
         job = service.client.get(f"/jobs/{ids[0]}").json()
         ask(service, job["model_id"])
+        ids += do_the_rest(service, job["model_id"])
         wait_until(
-            lambda: len(receiver.received) >= 4, seconds=300, what="messages arrive"
+            lambda: len(receiver.received) >= len(ids) + 2,
+            seconds=300,
+            what="messages arrive",
         )
         events = [read_events(service, id_) for id_ in ids]
         port = stack.environment["LOMETAB_METRICS_PORT"]
@@ -178,6 +223,10 @@ def check_all_was_told(told: dict[str, str], ids: list[str]) -> None:
     assert all(id_ in told["log"] for id_ in ids)
     assert all(f'"{each}"' in told["events"] for each in ("epoch", "failed"))
     names = set(re.findall(r'"name": "([^"]+)"', told["spans"]))
-    assert {"POST /jobs", "job attempt", "job epoch"} <= names, names
+    assert {
+        *("POST /jobs", "job attempt", "job epoch"),
+        *("POST /models/{model_id}/predict", "POST /models/{model_id}/predictions"),
+        *("GET /datasets/{dataset_id}", "GET /jobs/{job_id}/faults"),
+    } <= names, names
     assert 'status="succeeded"' in told["metrics"] and ids[0] in told["messages"]
     assert "401" in told["log"] and "predict" in told["log"]

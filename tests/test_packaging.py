@@ -161,13 +161,14 @@ except lometab.LoMETabError as error:
 
 
 def test_each_requirement_of_an_extra_is_known_by_its_module() -> None:
+    exporter = "opentelemetry.exporter.otlp.proto.http"
     modules = {
         "psycopg[binary]": "psycopg",
         "celery[redis]": "celery",
         "scikit-learn": "sklearn",
         "mlflow-skinny": "mlflow",
         "opentelemetry-sdk": "opentelemetry.sdk",
-        "opentelemetry-exporter-otlp-proto-http": "opentelemetry.sdk",
+        "opentelemetry-exporter-otlp-proto-http": exporter,
         "vl-convert-python": "vl_convert",
     }
     extras = PROJECT["optional-dependencies"]

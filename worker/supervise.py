@@ -86,7 +86,9 @@ class Attempt:
         self.deadline: datetime | None = None
         self._phase_began = time.monotonic()
         about: dict[str, str | int] = {"job.id": job.id, "job.attempt": job.attempt}
-        self.trace = traces.AttemptTrace(job.traceparent, about, job.created_at)
+        self.trace = traces.AttemptTrace(
+            job.traceparent, about, job.queued_at or job.created_at
+        )
         self.ended = "lease lost"
         """How, in a word or two."""
         self._is_cancelled = False

@@ -26,6 +26,7 @@ from app.settings import get_settings
 from app.storage import db, scratch
 from app.storage.enums import JobRole
 from app.storage.tables import Job
+from lometab.errors import MissingPackage
 from worker import courier, reaper, record
 from worker.child import Children, ProcessChild
 from worker.consumer import Consumer
@@ -34,7 +35,7 @@ from worker.hearing import hearing, listen_for_reconnect
 from worker.identity import WORKER_ID, busy, stopping
 from worker.supervise import Attempt
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("worker.tasks")  # not `__main__`, as which it runs
 # Celery's warning to root is about pickled messages; ours are JSON.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
@@ -67,7 +68,7 @@ def run_training(job_id: str | None, children: Children) -> bool:
     job = record.claim(settings, WORKER_ID, job_id)
     if job is None:
         return False
-    with about(job_id=job.id, attempt=job.attempt, workspace_id=job.workspace_id):
+    with about(**_name(job)):
         log.info("%s: attempt %s begins", job.id, job.attempt)
         _begin_parent(job)
         try:
@@ -75,6 +76,14 @@ def run_training(job_id: str | None, children: Children) -> bool:
         finally:
             _update_parent(job)
     return True
+
+
+def _name(job: Job) -> dict[str, object]:
+    """The ids of what an attempt is about; of the request too, if it was traced."""
+    ids = {"job_id": job.id, "attempt": job.attempt, "workspace_id": job.workspace_id}
+    if job.traceparent is None:
+        return ids
+    return {**ids, "trace_id": traces.read_trace_id(job.traceparent)}
 
 
 def _begin_parent(job: Job) -> None:
@@ -108,12 +117,21 @@ def _unless_away(parent_id: str) -> Iterator[None]:
 
 @worker_init.connect  # type: ignore[untyped-decorator]
 def start(**_: object) -> None:
+    """Celery only logs what goes wrong in here, and a worker without these threads
+    looks as if it worked: so that is its end."""
+    try:
+        _start_threads()
+    except Exception as error:
+        log.exception("this worker does not start")
+        raise SystemExit(1) from error
+
+
+def _start_threads() -> None:
     configure_logging()
     if get_settings().exit_with_parent:
         end_with_parent()
     listen_for_reconnect()
     reporting.start()
-    traces.begin("lometab-worker")
     for each in (reaper, courier):
         name = each.__name__.rpartition(".")[2]
         threading.Thread(target=each.run_for_ever, name=name, daemon=True).start()
@@ -135,6 +153,13 @@ def leave(**_: object) -> None:
         log.warning("this worker is forgotten later: %s", error)
 
 
+def _begin_traces() -> None:
+    try:
+        traces.begin("lometab-worker")
+    except MissingPackage as error:
+        sys.exit(f"this worker does not start: {error}")
+
+
 def wait_for_database() -> None:
     """Wait until it is there; end this process if its tables are not this version's."""
     while True:
@@ -154,6 +179,7 @@ def main() -> None:
     """Run one worker. Unlike `celery --app`, this imports nothing from the folder in
     which it is started."""
     configure_logging()
+    _begin_traces()
     db.keep_one_connection()
     wait_for_database()
     options = ["--without-gossip", "--without-mingle", "--without-heartbeat"]

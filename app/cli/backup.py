@@ -1,7 +1,8 @@
 """`lometab backup` and `lometab restore`: all that is stored, in one file.
 
 An embedded service is one SQLite file, blobs included: it is copied while the service
-runs, by SQLite's own online backup, and checked. Postgres has a program of its own for
+runs, by SQLite's own online backup, and checked. Files that LOMETAB_BLOB_STORE put
+elsewhere are not in it: both commands say so. Postgres has a program of its own for
 this, pg_dump: docs/operations.md says how.
 """
 
@@ -9,7 +10,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,8 +51,14 @@ def backup(
     finally:
         temporary.unlink(missing_ok=True)
     size = file.stat().st_size
-    found = {"path": str(file), "size": size}
+    elsewhere = _list_elsewhere(file)
+    found = {"path": str(file), "size": size, "elsewhere": elsewhere}
     print_done(found, f"{file}: {size} bytes, checked", as_json=as_json)
+    for each in elsewhere:
+        complain(
+            f"the backup lacks {each['files']} files, {each['bytes']} bytes, that are "
+            f"in {each['store']}: save that store too, now or later"
+        )
 
 
 def restore(
@@ -84,8 +91,59 @@ def restore(
         temporary.unlink(missing_ok=True)
     db.migrate()  # of an older version's backup
     where = str(settings.data_dir)
+    elsewhere = [
+        {**each, "missing": _count_missing(each["store"])}
+        for each in _list_elsewhere(file)
+    ]
     text = f"restored to {where}; `lometab doctor --deep` reads all"
-    print_done({"data_dir": where}, text, as_json=as_json)
+    print_done({"data_dir": where, "elsewhere": elsewhere}, text, as_json=as_json)
+    for each in elsewhere:
+        _complain_of_missing(**each)
+    if any(each["missing"] != 0 for each in elsewhere):
+        raise typer.Exit(1)
+
+
+def _list_elsewhere(path: Path) -> list[dict[str, Any]]:
+    """Files of a backup that are in an object store: how many, by its address."""
+    with closing(sqlite3.connect(_as_it_is(path), uri=True)) as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(blobs)")]
+        if "store" not in columns:  # of a version that had no other stores
+            return []
+        rows = database.execute(
+            "SELECT store, count(*), sum(size) FROM blobs WHERE store IS NOT NULL "
+            "GROUP BY store ORDER BY store"
+        ).fetchall()
+    return [{"store": store, "files": n, "bytes": size} for store, n, size in rows]
+
+
+def _count_missing(address: str) -> int | None:
+    """Files that the store should have, and has not; None: it cannot be reached."""
+    import sqlalchemy as sa
+
+    from app.storage import blobs, db, stores
+    from app.storage.tables import Blob
+
+    try:
+        store: Any = stores.get_store(address)
+        listed = [each for page in store.list_objects() for each in page]
+    except (blobs.StoreAway, OSError):
+        return None
+    there = {(each.name, each.size) for each in listed}
+    with db.reading() as session:
+        needed = session.scalars(sa.select(Blob).where(Blob.store == address))
+        return sum((store.name_of(each), each.size) not in there for each in needed)
+
+
+def _complain_of_missing(
+    store: str, files: int, bytes: int, missing: int | None
+) -> None:
+    if missing == 0:
+        return
+    what = "cannot be reached" if missing is None else f"lacks {missing} of them"
+    complain(
+        f"{files} files, {bytes} bytes, are in {store}, which {what}: what needs them "
+        "is answered with an error until they are there"
+    )
 
 
 def _find_database(settings: "Settings") -> Path:

@@ -184,39 +184,40 @@ def _examine_disk() -> Line:
 
 
 def _examine_database() -> Line:
-    import sqlalchemy as sa
-
+    from app.masking import mask
     from app.settings import get_settings
     from app.storage import db
 
     settings = get_settings()
-    where = sa.make_url(settings.sqlalchemy_url).render_as_string(hide_password=True)
+    where = mask(settings.sqlalchemy_url)
     if has_nothing(settings):
         return Line("database", "note", f"{where} is not there yet: `lometab serve`")
     with db.reading() as session:
-        db.check_revision(session)
-    return Line("database", "ok", f"{where} at revision {db.find_head()}")
+        revision = db.check_revision(session)
+    return Line("database", "ok", f"{where} at revision {revision}")
 
 
 def _examine_broker() -> Line:
     from app.jobs import get_celery
+    from app.masking import mask
     from app.settings import get_settings
 
     settings = get_settings()
     if not settings.broker_url:
         return Line("broker", "ok", "folders in the data directory")
+    where = mask(settings.celery_url)
     with get_celery().connection_for_read() as connection:
         try:
             connection.ensure_connection(max_retries=1, timeout=3)
         except Exception as error:
-            where = connection.as_uri()
+            cause = mask(str(error))
             return Line(
                 "broker",
                 "FAULT",
-                f"{where} cannot be reached: {error}; jobs wait until the reaper "
+                f"{where} cannot be reached: {cause}; jobs wait until the reaper "
                 "finds them. Is it running, and is LOMETAB_BROKER_URL right?",
             )
-        return Line("broker", "ok", connection.as_uri())
+        return Line("broker", "ok", where)
 
 
 def _examine_workers() -> Line:

@@ -74,6 +74,9 @@ def _explain_service(error: BaseException) -> Mistake | None:
     module = type(error).__module__.partition(".")[0]
     if module == "pydantic_core":
         return _explain_settings(error)
+    if module == "pydantic_settings":  # the cause quotes the value
+        name = next(iter(re.findall(r'"(\w+)"', str(error))), "")
+        return Mistake(f"LOMETAB_{name.upper()}: the value is no JSON", USAGE)
     if module == "sqlalchemy":
         return _explain_database(error)
     if module == "app" and type(error).__name__ == "WrongRevision":
@@ -84,25 +87,32 @@ def _explain_service(error: BaseException) -> Mistake | None:
 def _explain_settings(error: BaseException) -> Mistake | None:
     from pydantic import ValidationError
 
+    from app.masking import HIDDEN, mask
+
     if not isinstance(error, ValidationError) or error.title != "Settings":
         return None
     faults = []
     for item in error.errors():
         name = str(item["loc"][0]) if item["loc"] else ""
         name = name if name.startswith("LOMETAB_") else f"LOMETAB_{name.upper()}"
-        faults.append(f"{name}: {item['msg']}, however: {item['input']!r}")
+        is_secret = name == "LOMETAB_BLOB_OPTIONS"
+        given = HIDDEN if is_secret else mask(repr(item["input"]))
+        faults.append(f"{name}: {item['msg']}, however: {given}")
     return Mistake("; ".join(faults), USAGE)
 
 
 def _explain_database(error: BaseException) -> Mistake | None:
     import sqlalchemy as sa
 
+    from app.masking import mask
     from app.settings import get_settings
 
+    url = get_settings().sqlalchemy_url
     if isinstance(error, sa.exc.ArgumentError | sa.exc.NoSuchModuleError):
-        return Mistake(f"LOMETAB_DATABASE_URL cannot be used: {error}", USAGE)
-    url = sa.make_url(get_settings().sqlalchemy_url)
-    where = url.render_as_string(hide_password=True)
+        return Mistake(
+            f"LOMETAB_DATABASE_URL cannot be used: {mask(str(error))}", USAGE
+        )
+    where = mask(url)
     if _NO_TABLE.search(str(getattr(error, "orig", ""))):
         return Mistake(
             f"the database {where} has no tables of ours yet: `lometab migrate` makes "
@@ -111,9 +121,10 @@ def _explain_database(error: BaseException) -> Mistake | None:
         )
     if not isinstance(error, sa.exc.OperationalError | sa.exc.TimeoutError):
         return None
-    cause = str(getattr(error, "orig", error)).strip().splitlines()
+    lines = str(getattr(error, "orig", error)).strip().splitlines()
+    cause = mask(lines[0] if lines else str(error))
     return Mistake(
-        f"the database {where} cannot be reached: {cause[0] if cause else error}; is "
+        f"the database {where} cannot be reached: {cause}; is "
         "it running, and does LOMETAB_DATABASE_URL or --data-dir name it?",
         AWAY,
     )

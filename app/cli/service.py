@@ -61,13 +61,14 @@ def serve(
 
     Options stand in for the variables LOMETAB_HOST, LOMETAB_PORT and LOMETAB_DATA_DIR.
     """
-    from app.observe import configure_logging
+    from app.observe import configure_logging, traces
 
     _begin_loading()
     settings = find_settings(
         host=host, port=port, data_dir=data_dir, root_path=root_path
     )
     configure_logging()
+    traces.check()
     migrate()
     settings = _protect(settings)
     typer.echo(f"Data directory: {settings.data_dir}")
@@ -118,11 +119,12 @@ def api(
     """Run the API alone; workers run beside it by `lometab worker`."""
     import uvicorn
 
-    from app.observe import configure_logging
+    from app.observe import configure_logging, traces
 
     _begin_loading()
     settings = find_settings(host=host, port=port, root_path=root_path)
     configure_logging()
+    traces.check()  # a process that uvicorn starts could not say so in a sentence
     _check_database()
     settings = _protect(settings)
     config = make_config(settings)

@@ -15,10 +15,12 @@ from app.storage.tables import Attempt, Blob, Job, Worker
 def read_gauges(session: Session, *, heard_within: float) -> Iterator[Gauge]:
     """Numbers of the whole service, whatever workspace they are of."""
     now = db.now(session)
+    # A job may have run before: since it came back, not since it was made.
+    since = sa.func.coalesce(Job.queued_at, Job.created_at)
     waiting = {
         queue: (n, oldest)
         for queue, n, oldest in session.execute(
-            sa.select(Job.queue, sa.func.count(), sa.func.min(Job.created_at))
+            sa.select(Job.queue, sa.func.count(), sa.func.min(since))
             .where(Job.status == JobStatus.QUEUED, Job.kind == JobKind.TRAIN)
             .group_by(Job.queue)
         )
@@ -32,7 +34,7 @@ def read_gauges(session: Session, *, heard_within: float) -> Iterator[Gauge]:
     yield Gauge("lometab_queue_jobs", "Jobs that wait.", ("queue",), depths)
     yield Gauge(
         "lometab_queue_age_seconds",
-        "How long the oldest of them has existed.",
+        "How long the first of them has waited.",
         ("queue",),
         ages,
     )
@@ -57,10 +59,10 @@ def read_gauges(session: Session, *, heard_within: float) -> Iterator[Gauge]:
         (),
         [((), float(n_attempts or 0))],
     )
-    since = now - timedelta(seconds=heard_within)
+    heard_since = now - timedelta(seconds=heard_within)
     beating = session.execute(
         sa.select(Worker.queue, sa.func.count())
-        .where(Worker.heartbeat_at >= since)
+        .where(Worker.heartbeat_at >= heard_since)
         .group_by(Worker.queue)
     )
     alive = {queue: n for queue, n in beating}

@@ -54,6 +54,11 @@ def move_all(
     return len(rows)
 
 
+def requeued(session: Session) -> dict[str, Any]:
+    """Values of a job that comes back to the queue."""
+    return {"status": JobStatus.QUEUED, "queued_at": db.now(session)}
+
+
 def write(
     session: Session,
     job: Job,

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from app.errors import WrongJobKind
 from app.jobs import predictions, states, tune
 from app.jobs.budget import find_deadline
-from app.jobs.moves import NewEvent, move_all, write
+from app.jobs.moves import NewEvent, move_all, requeued, write
 from app.storage import db
 from app.storage.enums import (
     FINISHED,
@@ -339,7 +339,7 @@ def retry(session: Session, parent: Job) -> bool:
         session,
         [Job.id == parent.id],
         (EventType.QUEUED, {"queue": parent.queue}),
-        status=JobStatus.QUEUED,
+        **requeued(session),
         phase=phase,
         error=None,
         started_at=None,  # its budget of time begins anew

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from app.errors import ResultGone, ResultNotReady, WrongJobKind
 from app.jobs import states
 from app.jobs.make import make_job, make_like
-from app.jobs.moves import move_all, write
+from app.jobs.moves import move_all, requeued, write
 from app.jobs.workers import check_room, count_workers
 from app.settings import Settings, get_settings
 from app.storage import blobs, db
@@ -363,7 +363,7 @@ def _requeue_dropped(session: Session, parent: Job) -> int:
         session,
         which,
         (EventType.QUEUED, {"queue": parent.queue}),
-        status=JobStatus.QUEUED,
+        **requeued(session),
         outcome=None,
         finished_at=None,
         is_reported=False,

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from app.jobs.moves import NewEvent, held_by, move, move_all, record
+from app.jobs.moves import NewEvent, held_by, move, move_all, record, requeued
 from app.jobs.naming import next_version
 from app.jobs.pace import keep_pace
 from app.observe import traces
@@ -248,7 +248,7 @@ def release(session: Session, job: Job) -> bool:
         _CAN_END,
         events,
         **_UNCLAIMED,
-        status=JobStatus.QUEUED,
+        **requeued(session),
     )
 
 
@@ -312,7 +312,7 @@ def _lose(
             (EventType.FAILED, error),
             {"status": JobStatus.FAILED, "error": error, **ended},
         ),
-        ([], (EventType.LOST, {"reason": reason}), {"status": JobStatus.QUEUED}),
+        ([], (EventType.LOST, {"reason": reason}), requeued(session)),
     ]
     return sum(
         move_all(
@@ -389,7 +389,7 @@ def retry_all(
         session,
         [*which, Job.status.in_(_CAN_RETRY)],
         (EventType.QUEUED, about),
-        status=JobStatus.QUEUED,
+        **requeued(session),
         phase=None,
         error=None,
         finished_at=None,

@@ -8,6 +8,7 @@ from types import TracebackType
 
 import sqlalchemy.exc
 
+from app.masking import mask
 from app.observe.context import get_ids
 from app.settings import get_settings
 
@@ -36,7 +37,7 @@ class Formatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = escape(record.message)
+        record.message = escape(mask(record.message))
         return super().formatMessage(record)
 
     def formatException(
@@ -59,7 +60,7 @@ class JsonFormatter(Formatter):
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": mask(record.getMessage()),
             **get_ids(),
             **getattr(record, FIELDS, {}),
         }
@@ -88,7 +89,7 @@ def _list_lines(error: BaseException, seen: set[int]) -> list[str]:
     for entry in traceback.format_tb(error.__traceback__):
         lines += [_INDENT + escape(line) for line in entry.splitlines()]
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    lines.append(f"{_INDENT}{kind}: {escape(describe_error(error))}")
+    lines.append(f"{_INDENT}{kind}: {escape(mask(describe_error(error)))}")
     return lines
 
 

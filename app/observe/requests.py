@@ -66,8 +66,8 @@ class Observed:
                 status = GONE
 
         try:
-            if traces.is_on():
-                with _traced(scope, lambda: status):
+            if traces.is_on() and (given := _find_trace(scope)) is not None:
+                with _traced(scope, given, lambda: status):
                     await answer()
             else:
                 await answer()
@@ -77,23 +77,49 @@ class Observed:
             _lines.add(_Line(scope, status, milliseconds, request_id))
 
 
+class _Trace(NamedTuple):
+    """How a request is to be traced."""
+
+    traceparent: str | None
+    """As the caller sent it."""
+    is_predict: bool
+
+
+def _find_trace(scope: Scope) -> _Trace | None:
+    """None: not at all."""
+    traceparent = None
+    for name, value in scope["headers"]:
+        if name == b"traceparent":
+            traceparent = str(value, "latin-1")
+    is_predict = scope["method"] == "POST" and scope["path"].endswith(_PREDICTS)
+    if is_predict and not traces.is_chosen(traceparent):
+        return None
+    return _Trace(traceparent, is_predict)
+
+
+_PREDICTS = ("/predict", "/infer", "/invocations")
+"""How paths end that are asked all day."""
+
+
 @contextmanager
-def _traced(scope: Scope, read_status: Callable[[], int]) -> Iterator[None]:
+def _traced(
+    scope: Scope, trace: _Trace, read_status: Callable[[], int]
+) -> Iterator[None]:
     """A span around the request; what is inside, FastAPI's own too, is below it."""
-    given = dict(scope["headers"]).get(b"traceparent", b"").decode("latin-1")
     method = _name_method(scope)
-    with traces.request_span(method, given or None) as span:
-        ours = traces.current_traceparent()
-        assert ours is not None
-        others = [each for each in scope["headers"] if each[0] != b"traceparent"]
-        scope["headers"] = [*others, (b"traceparent", ours.encode())]
-        trace_id = ours.split("-")[1]
+    with traces.request_span(
+        method, trace.traceparent, is_leaf=trace.is_predict
+    ) as span:
+        if not trace.is_predict:
+            others = [each for each in scope["headers"] if each[0] != b"traceparent"]
+            ours = (b"traceparent", span.traceparent.encode())
+            scope["headers"] = [*others, ours]
+        trace_id = scope["trace_id"] = traces.read_trace_id(span.traceparent)
         set_ids({"request_id": scope["request_id"], "trace_id": trace_id})
-        scope["trace_id"] = trace_id
         try:
             yield
         finally:
-            traces.end_request(span, method, _name_route(scope), read_status())
+            span.end(method, _name_route(scope), read_status())
 
 
 def _name_route(scope: Scope) -> str:

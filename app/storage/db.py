@@ -322,16 +322,21 @@ def insert_unless_exists(session: Session, table: type[Base], **values: object) 
 
 
 class WrongRevision(Exception):
-    """The database does not have the tables of this version."""
+    """The database does not have tables that this version works with."""
 
 
 @cache
+def list_revisions() -> tuple[str, ...]:
+    """All that this version knows, oldest first."""
+    files = sorted(_migrations().glob("versions/2*.py"))  # a name begins with its date
+    pattern = re.compile(r'^revision = "(.+)"$', re.MULTILINE)
+    found = [pattern.search(each.read_text("utf-8")) for each in files]
+    return tuple(each[1] for each in found if each is not None)
+
+
 def find_head() -> str:
     """The revision that this version's tables have."""
-    newest = max(_migrations().glob("versions/2*.py"))  # a name begins with its date
-    found = re.search(r'^revision = "(.+)"$', newest.read_text("utf-8"), re.MULTILINE)
-    assert found is not None
-    return found[1]
+    return list_revisions()[-1]
 
 
 def _find_revisions(connection: sa.Connection) -> list[str] | None:
@@ -341,24 +346,47 @@ def _find_revisions(connection: sa.Connection) -> list[str] | None:
     return [*connection.scalars(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))]
 
 
-def check_revision(session: Session) -> None:
-    """See that the database has the tables of this version.
+def check_revision(session: Session) -> str:
+    """See that this version works with the tables that the database has.
+
+    They are its own, or newer ones to which all was only added since: during an upgrade
+    processes of both versions run.
+
+    Returns:
+        The revision that the database is at.
 
     Raises:
         WrongRevision: it does not; the message says what to do.
     """
-    found = _find_revisions(session.connection())
+    return _check_revision(session.connection())
+
+
+def _check_revision(connection: sa.Connection) -> str:
+    found = _find_revisions(connection)
     if found is None:
         raise WrongRevision(
             "the database has no tables of ours yet: run `lometab migrate`"
         )
-    if found == [find_head()]:
-        return
+    if found == [find_head()] or _is_compatible(connection, found):
+        return found[0]
     raise WrongRevision(
         f"the database is at revision {', '.join(found) or 'none'}, and this version "
         f"needs {find_head()}: run `lometab migrate`, or, if the database is newer, a "
         "newer version"
     )
+
+
+def _is_compatible(connection: sa.Connection, found: list[str]) -> bool:
+    """Whether the database is newer, and says that code of a revision that we know
+    works with it."""
+    known = list_revisions()
+    if len(found) != 1 or found[0] in known:
+        return False
+    columns = sa.inspect(connection).get_columns(VERSION_TABLE)
+    if "compatible_since" not in [column["name"] for column in columns]:
+        return False
+    since = f"SELECT compatible_since FROM {VERSION_TABLE}"
+    return connection.scalar(sa.text(since)) in known
 
 
 def _migrations() -> Path:
@@ -368,7 +396,13 @@ def _migrations() -> Path:
 
 
 def migrate(engine: sa.Engine | None = None) -> None:
-    """Bring the database to the newest revision, all or nothing."""
+    """Bring the database to the newest revision, all or nothing.
+
+    One that is newer and compatible is left as it is.
+
+    Raises:
+        WrongRevision: it is newer, and this version does not work with it.
+    """
     with (engine or get_engine()).begin() as connection:
         if connection.dialect.name == "postgresql":  # it takes as long as it takes
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
@@ -376,7 +410,10 @@ def migrate(engine: sa.Engine | None = None) -> None:
             connection.exec_driver_sql(
                 "SET LOCAL idle_in_transaction_session_timeout = 0"
             )
-        if _find_revisions(connection) != [find_head()]:
+        found = _find_revisions(connection)
+        if found and set(found) - {*list_revisions()}:
+            _check_revision(connection)
+        elif found != [find_head()]:
             _upgrade(connection)
 
 

@@ -58,7 +58,7 @@ def get_store(address: str | None) -> Store:
     """
     if address is None:
         return _get_database()
-    return _get_objects(address, json.dumps(get_settings().blob_options))
+    return _get_objects(address, json.dumps(get_settings().store_options))
 
 
 def get_default() -> Store:

@@ -299,6 +299,8 @@ class Job(Base):
     """The span of the request that it came of, as W3C Trace Context has it."""
 
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    queued_at: Mapped[datetime | None]
+    """When it last came back to the queue; null: it is there since it was made."""
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from app.storage import db
-from app.storage.enums import DeliveryStatus, EventType, WebhookEvent
+from app.storage.enums import DeliveryStatus, EventType, FailureCode, WebhookEvent
 from app.storage.tables import Delivery, Job, Webhook, new_id
 
 _MAX_TEXT = 1000
@@ -109,11 +109,22 @@ def announce_ends(
             "dataset_id": dataset_id,
         }
         if event == EventType.FAILED:
-            data["error"] = {k: str(v)[:_MAX_TEXT] for k, v in about.items()}
+            data["error"] = _describe(about)
         else:
             data["model_id"] = about.get("model_id")
         key = f"{id_}/{numbers[id_]}"
         announce(session, workspace_id, _ENDS[event], data, key=key)
+
+
+def _describe(error: Mapping[str, Any]) -> dict[str, str]:
+    """A job's error, for a receiver that may be anybody's: what is wrong with a table
+    quotes a cell of it."""
+    if error.get("code") == FailureCode.BAD_DATA:
+        error = {**error, "detail": _BAD_DATA}
+    return {name: str(value)[:_MAX_TEXT] for name, value in error.items()}
+
+
+_BAD_DATA = "the table does not fit; the job's `error` says what is wrong with it"
 
 
 def remove_old(session: Session, *, days: float) -> int:

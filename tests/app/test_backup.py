@@ -1,6 +1,9 @@
 """A backup that was restored predicts as before; nothing is overwritten."""
 
+import json
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -8,18 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import typer
 from fastapi.testclient import TestClient
 
 from app import jobs
 from app.cli import backup
+from app.errors import StoreAway
 from app.main import app
 from app.settings import Settings, get_settings
-from app.storage import db
-from app.storage.tables import Dataset
+from app.storage import blobs, db, stores
+from app.storage.tables import Blob, Dataset
 from tests.support.http import post
 from tests.support.jobs import CLAIM
 from tests.support.models import ROWS, TABLE, TINY, trained
+from tests.support.services import post_job, wait_for_end
+from tests.support.stacks import Service, Stack, Stacks
+from tests.support.tables import make_csv
 from worker.record import Record, make_spec
 
 Use = Callable[[Path], TestClient]
@@ -85,6 +93,71 @@ def test_a_restored_backup_predicts(use: Use, tmp_path: Path) -> None:
             again(file)
 
 
+def test_files_that_are_kept_elsewhere_are_told_of(
+    use: Use,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store, file = tmp_path / "store", tmp_path / "backup"
+    monkeypatch.setenv("LOMETAB_BLOB_STORE", str(store))
+    get_settings.cache_clear()
+    client = use(tmp_path / "old")
+    db.migrate()
+    with client:
+        model_id = train(client)
+    n_files = sum(each.is_file() for each in store.rglob("*"))
+    n_bytes = sum(each.stat().st_size for each in store.rglob("*") if each.is_file())
+    assert n_files > 1
+    backup.backup(file, as_json=True)
+    told = capsys.readouterr()
+    elsewhere = {"store": f"file://{store}", "files": n_files, "bytes": n_bytes}
+    assert json.loads(told.out)["elsewhere"] == [elsewhere]
+    assert f"lacks {n_files} files, {n_bytes} bytes" in told.err.replace("\n", " ")
+    client = use(tmp_path / "new")
+    backup.restore(file, as_json=True)
+    told = capsys.readouterr()
+    assert json.loads(told.out)["elsewhere"] == [{**elsewhere, "missing": 0}]
+    assert not told.err
+    with client:
+        answer = client.post(f"/models/{model_id}/predict", json={"rows": ROWS})
+        assert answer.status_code == 200
+    store.rename(tmp_path / "away")
+    use(tmp_path / "newer")
+    with pytest.raises(typer.Exit) as raised:
+        backup.restore(file, as_json=True)
+    assert raised.value.exit_code == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out)["elsewhere"] == [{**elsewhere, "missing": n_files}]
+    assert f"lacks {n_files} of them" in told.err.replace("\n", " ")
+    get_settings.cache_clear()
+
+
+def test_a_store_out_of_reach_is_told_of(
+    use: Use,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use(tmp_path / "old")
+    db.migrate()
+    blobs.store_bytes("default", b"a file")
+    with db.transaction() as session:
+        session.execute(sa.update(Blob).values(store="s3://no-bucket"))
+    backup.backup(tmp_path / "backup")
+    with pytest.raises(typer.Exit):
+        use(tmp_path / "new")
+        monkeypatch.setattr(stores, "get_store", fail)
+        backup.restore(tmp_path / "backup")
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "are in s3://no-bucket: save that store too" in told
+    assert "s3://no-bucket, which cannot be reached" in told
+
+
+def fail(_: str | None) -> None:
+    raise StoreAway()
+
+
 def test_a_backup_is_one_state_whoever_writes(use: Use, tmp_path: Path) -> None:
     """Two numbers that are written together are the same in it."""
     use(tmp_path / "old")
@@ -145,3 +218,50 @@ def test_postgres_has_its_own_way(
     with pytest.raises(typer.Exit):
         backup.backup(Path("x"))
     assert "pg_dump" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stack", ["production"], indirect=True)
+def test_a_restored_dump_of_postgres_predicts(
+    stack: Stack, stacks: Stacks, start_service: Callable[[], Service]
+) -> None:
+    """By the programs and the options that docs/operations.md names."""
+    service = start_service()
+    job = wait_for_end(service, post_job(service.client, make_csv())["id"])
+    predict, body = f"/models/{job['model_id']}/predict", {"rows": [ROW]}
+    before = service.client.post(predict, json=body)
+    assert before.status_code == 200, before.text
+    postgres, dump = stacks.postgres, stack.folder / "lometab.dump"
+
+    def run(program: str, *options: str) -> None:
+        done = subprocess.run(
+            [postgres.programs / program, *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    old, new = plain(stack.url), plain(postgres.url("restored"))
+    run("pg_dump", "--format=custom", f"--file={dump}", old)
+    service.stop()
+    run("createdb", f"--maintenance-db={old}", "restored")
+    run("pg_restore", f"--dbname={new}", str(dump))
+    stack.environment["LOMETAB_DATABASE_URL"] = postgres.url("restored")
+    done = subprocess.run(
+        [sys.executable, "-m", "app.cli", "doctor", "--deep"],
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    after = start_service().client.post(predict, json=body)
+    assert after.json() == before.json()
+
+
+ROW = {"size": 5.0, "colour": "red", "weight": 4.0, "label": "high"}
+
+
+def plain(url: str) -> str:
+    """As Postgres' own programs take it."""
+    return url.replace("+psycopg", "")

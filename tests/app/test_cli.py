@@ -76,15 +76,36 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path) -> None:
     assert refused.returncode == 2
 
 
+POSTGRES = "postgresql+psycopg://"
 MISTAKES: list[tuple[dict[str, str], list[str], int, list[str]]] = [
     ({"LOMETAB_PORT": "many"}, ["migrate"], 2, ["LOMETAB_PORT", "'many'"]),
     ({"LOMETAB_PROT": "1"}, ["config"], 0, ["LOMETAB_PROT", "'LOMETAB_PORT'"]),
     (
-        {"LOMETAB_DATABASE_URL": "postgresql+psycopg://u:geheim@127.0.0.1:1/db"},
+        {"LOMETAB_DATABASE_URL": f"{POSTGRES}u:geheim@127.0.0.1:1/db"},
         ["keys", "list"],
         3,
         ["u:***@127.0.0.1:1/db cannot be reached", "is it running"],
     ),
+    (
+        {"LOMETAB_DATABASE_URL": f"{POSTGRES}u@127.0.0.1:1/db?password=geheim"},
+        ["bootstrap"],
+        3,
+        ["127.0.0.1:1/db?password=*** cannot be reached"],
+    ),
+    (
+        {"LOMETAB_DATABASE_URL": f"{POSTGRES}u@127.0.0.1:1/db?password=geheim"},
+        ["worker", "--check"],
+        3,
+        ["127.0.0.1:1/db?password=*** cannot be reached"],
+    ),
+    (
+        {"LOMETAB_DATABASE_URL": f"{POSTGRES}u:ge@geheim@127.0.0.1:1/db"},
+        ["migrate"],
+        2,
+        ["u:***@127.0.0.1:1/db", "%40"],
+    ),
+    ({"LOMETAB_BLOB_OPTIONS": "{geheim"}, ["config"], 2, ["LOMETAB_BLOB_OPTIONS: the"]),
+    ({"LOMETAB_BLOB_OPTIONS": '["geheim"]'}, ["config"], 2, ["BLOB_OPTIONS: Input"]),
     ({"LOMETAB_DATABASE_URL": "nonsense"}, ["migrate"], 2, ["LOMETAB_DATABASE_URL"]),
     ({"LOMETAB_URL": "http://127.0.0.1:1"}, ["jobs"], 3, ["is the service running"]),
     ({"LOMETAB_DATABASE_URL": "sqlite:///x"}, ["jobs"], 1, ["--url"]),
@@ -137,6 +158,17 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
         "from": "default",
         "meaning": "",
     }
+
+
+def test_the_doctor_shows_no_password(tmp_path: Path) -> None:
+    done = run(
+        "doctor",
+        folder=tmp_path,
+        LOMETAB_DATABASE_URL=f"{POSTGRES}u@127.0.0.1:1/db?password=geheim",
+        LOMETAB_BROKER_URL="redis://127.0.0.1:1/0?password=geheim",
+    )
+    assert "?password=***" in done.stdout
+    assert "geheim" not in done.stdout + done.stderr
 
 
 def test_the_doctor_says_what_to_do(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The job state machine, on both databases."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -233,6 +234,35 @@ def test_retry_of_ended_jobs(session: Session) -> None:
     ready = read(session, job)
     assert (ready.status, ready.error, ready.finished_at) == ("queued", None, None)
     assert hold(session).attempt == 2
+
+
+def expire_and_requeue(session: Session, job: Job) -> None:
+    expire(session, job)
+    assert jobs.requeue_stalled(session, max_attempts=3) == 1
+
+
+def fail_and_retry(session: Session, job: Job) -> None:
+    assert jobs.fail(session, job, {"code": "internal", "detail": "x"})
+    assert jobs.retry(session, job)
+
+
+@pytest.mark.parametrize(
+    "come_back", [jobs.release, expire_and_requeue, fail_and_retry]
+)
+def test_what_comes_back_to_the_queue_waits_from_then_on(
+    session: Session, come_back: Callable[[Session, Job], object]
+) -> None:
+    days = timedelta(days=10)
+    make_job(session, created_at=utc_now() - days)
+    assert read_queue_age(session) == pytest.approx(days.total_seconds(), abs=60)
+    come_back(session, hold(session))
+    assert read_queue_age(session) < 60
+
+
+def read_queue_age(session: Session) -> float:
+    gauges = jobs.read_gauges(session, heard_within=60)
+    ages = next(each for each in gauges if each.name == "lometab_queue_age_seconds")
+    return dict(ages.values)[("cpu",)]
 
 
 def keep(session: Session, job: Job, epoch: int) -> bool:

@@ -71,6 +71,21 @@ def test_no_line_of_a_traceback_looks_like_one_of_ours(written: io.StringIO) -> 
     assert "in test_no_line_of_a_traceback" in written.getvalue()
 
 
+@pytest.mark.parametrize("formatter", [Formatter(), JsonFormatter()])
+def test_no_address_shows_its_password(
+    written: io.StringIO, formatter: logging.Formatter
+) -> None:
+    for handler in log.handlers:
+        handler.setFormatter(formatter)
+    broker = "redis://:geheim@h:1/0"
+    try:
+        raise OSError(f"{broker} is away")
+    except OSError:
+        log.exception("no way to %s", "postgresql://u@h/db?password=geheim")
+    assert written.getvalue().count("***") == 2
+    assert "geheim" not in written.getvalue()
+
+
 SECRET = "5ec2e7" * 10
 
 

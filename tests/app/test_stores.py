@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,9 +17,10 @@ from app.errors import StoreAway
 from app.settings import Settings, get_settings, list_settings
 from app.storage import blobs, chunks, db, objects, orphans, stores
 from app.storage.tables import CHUNK_BYTES, Blob, BlobChunk, LooseObject
+from lometab.errors import LoMETabError
 from tests.support.blobs import Watched, count, refer, remove
 from tests.support.faults import Choose, Fault, FaultyProxy
-from tests.support.stacks import Stacks
+from tests.support.stacks import Stack, Stacks
 
 SMALL = bytes(range(251)) * (2 * CHUNK_BYTES // 251)
 LARGE = bytes(range(253)) * (18 * CHUNK_BYTES // 253)  # three parts
@@ -26,9 +28,15 @@ LARGE = bytes(range(253)) * (18 * CHUNK_BYTES // 253)  # three parts
 
 @pytest.fixture
 def directory(
-    engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, engine: sa.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    use(monkeypatch, LOMETAB_BLOB_STORE=str(tmp_path / "blobs"))
+    use(
+        monkeypatch,
+        LOMETAB_BLOB_STORE=str(tmp_path / "blobs"),
+        LOMETAB_DATA_DIR=str(
+            stack.folder
+        ),  # where commands see that there is something
+    )
     yield tmp_path / "blobs"
     get_settings.cache_clear()
 
@@ -308,6 +316,34 @@ def test_secrets_are_not_shown(
     assert shown["LOMETAB_BLOB_OPTIONS"] == '{"secret_access_key": "***"}'
 
 
+def test_options_come_from_a_file(tmp_path: Path) -> None:
+    address, file = "s3://bucket", tmp_path / "secret"
+    options: dict[str, Any] = {
+        "endpoint": "http://minio:9000",
+        address: {"region": "x"},
+    }
+    secrets = {"access_key_id": "me", address: {"secret_access_key": "hush"}}
+    file.write_text(json.dumps(secrets))
+    settings = Settings(blob_options=options, blob_options_file=file)
+    assert settings.store_options == {
+        "endpoint": "http://minio:9000",
+        "access_key_id": "me",
+        address: {"region": "x", "secret_access_key": "hush"},
+    }
+    assert "hush" not in str(settings.environment())
+    twice = Settings(blob_options={"access_key_id": "x"}, blob_options_file=file)
+    with pytest.raises(LoMETabError, match="give it once"):
+        assert twice.store_options
+    for content in ("hush", '["hush"]'):
+        file.write_text(content)
+        with pytest.raises(LoMETabError) as raised:
+            assert settings.store_options
+        assert "hush" not in str(raised.value)
+    away = Settings(blob_options_file=tmp_path / "no")
+    with pytest.raises(LoMETabError, match="cannot be read"):
+        assert away.store_options
+
+
 # S3: the network
 
 
@@ -326,6 +362,23 @@ def test_s3(s3: Through) -> None:
     assert orphans.remove_orphans(min_age=-1) == 6  # the rows, then their objects
     assert orphans.remove_orphans(min_age=-1) == 0
     assert list_names() == set()
+
+
+@pytest.mark.processes
+def test_s3_with_its_keys_in_a_file(
+    s3: Through, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = get_settings().blob_options
+    file = tmp_path / "secret"
+    keys = ("access_key_id", "secret_access_key")
+    file.write_text(json.dumps({name: options.pop(name) for name in keys}))
+    use(
+        monkeypatch,
+        LOMETAB_BLOB_OPTIONS=json.dumps(options),
+        LOMETAB_BLOB_OPTIONS_FILE=str(file),
+    )
+    sha256 = blobs.store_bytes("default", SMALL)
+    assert blobs.read("default", sha256) == SMALL
 
 
 def fault_at(method: str, n: int, fault: Fault) -> Choose:

@@ -1,37 +1,41 @@
 """Traces: from a request through its job's row to a worker's attempt and epochs."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from app.cli.service import worker_command
 from app.observe import traces
 from app.observe.traces import AttemptTrace
 from app.settings import get_settings
 from app.storage import db
 from app.storage.tables import Job
+from lometab.errors import MissingPackage
+from lometab.extras import is_installed
 from tests.support.models import ROWS, succeed
+from tests.support.services import post_job, wait_for_end
+from tests.support.spans import SENT, recorded, trace_id
+from tests.support.stacks import Service, Stack
+from tests.support.tables import make_csv
 
-SENT = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    traces.use(provider)
-    yield exporter
-    traces.use(None)
-    provider.shutdown()
-
-
-def trace_id(span: ReadableSpan) -> str:
-    assert span.context is not None
-    return f"{span.context.trace_id:032x}"
+    with recorded() as exporter:
+        yield exporter
 
 
 def test_a_job_is_one_trace_with_its_request(
@@ -72,7 +76,10 @@ def test_a_job_is_one_trace_with_its_request(
     assert first.end_time == second.start_time
 
 
-def test_predict_is_seen(client: TestClient, spans: InMemorySpanExporter) -> None:
+def test_predict_is_seen(
+    client: TestClient, spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(get_settings(), "traces_predict_share", 1.0)
     model_id = succeed(client, "y")["model_id"]
     spans.clear()
     path = f"/models/{model_id}/predict"
@@ -85,6 +92,40 @@ def test_predict_is_seen(client: TestClient, spans: InMemorySpanExporter) -> Non
     assert bad.attributes["http.response.status_code"] == 422
 
 
+UNSAMPLED = SENT.removesuffix("01") + "00"
+CHOICES = {None: None, SENT: True, UNSAMPLED: False, "nonsense": None}
+"""Whether a predict request is traced, by its `traceparent`; None: by lot."""
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_which_predict_requests_are_traced(
+    client: TestClient,
+    spans: InMemorySpanExporter,
+    monkeypatch: pytest.MonkeyPatch,
+    share: float,
+) -> None:
+    path = f"/models/{succeed(client, 'y')['model_id']}/predict"
+    monkeypatch.setattr(get_settings(), "traces_predict_share", share)
+    for given, chosen in CHOICES.items():
+        spans.clear()
+        headers = {} if given is None else {"traceparent": given}
+        answer = client.post(path, json={"rows": ROWS[:1]}, headers=headers)
+        assert answer.status_code == 200
+        is_traced = share == 1 if chosen is None else chosen
+        assert len(spans.get_finished_spans()) == is_traced, given
+        if is_traced and chosen:
+            (span,) = spans.get_finished_spans()
+            assert trace_id(span) == SENT.split("-")[1]
+
+
+def test_a_request_that_breaks_has_its_span_ended(spans: InMemorySpanExporter) -> None:
+    for is_leaf in (False, True):
+        with pytest.raises(OSError, match="broken"):
+            with traces.request_span("POST", None, is_leaf=is_leaf):
+                raise OSError("broken")
+    assert len(spans.get_finished_spans()) == 2
+
+
 def test_without_the_extra_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_settings(), "traces", True)
     monkeypatch.setitem(
@@ -92,7 +133,7 @@ def test_without_the_extra_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -
         "opentelemetry.exporter.otlp.proto.http.trace_exporter",
         None,
     )
-    with pytest.raises(traces.MissingExtra, match=r"lometab\[otel\]"):
+    with pytest.raises(MissingPackage, match=r"lometab\[otel\]"):
         traces.begin("test")
 
 
@@ -103,3 +144,107 @@ def test_off_nothing_is_made() -> None:
     attempt.begin_phase("training")
     attempt.end_epoch(1)
     attempt.end("succeeded")
+
+
+EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+WITHOUT_IT = f"import sys; sys.modules['{EXPORTER}.trace_exporter'] = None"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "app.cli", "api", "--port", "0"],
+        ["-m", "app.cli", "api", "--port", "0", "--processes", "2"],
+        ["-m", "app.cli", "serve", "--port", "0"],
+        worker_command()[1:],
+    ],
+    ids=["api", "api of two processes", "serve", "worker"],
+)
+def test_without_the_extra_no_process_starts(
+    command: list[str], tmp_path: Path
+) -> None:
+    engine = db.make_engine(f"sqlite:///{tmp_path}/lometab.db")
+    db.migrate(engine)
+    engine.dispose()
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_IT)
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={
+            "LOMETAB_DATA_DIR": str(tmp_path),
+            "LOMETAB_TRACES": "true",
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode not in (0, None)
+    assert "pip install 'lometab[otel]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Sink(BaseHTTPRequestHandler):
+    """A collector that keeps what it is sent."""
+
+    received: list[tuple[str, bytes]]
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.received.append((self.path, self.rfile.read(length)))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not to the terminal."""
+
+
+@pytest.fixture
+def sink() -> Iterator[HTTPServer]:
+    Sink.received = []
+    server = HTTPServer(("127.0.0.1", 0), Sink)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.skipif(
+    not is_installed(EXPORTER), reason="needs pip install 'lometab[otel]'"
+)
+@pytest.mark.both_databases
+def test_spans_of_api_and_worker_reach_a_collector(
+    stack: Stack, start_service: Callable[..., Service], sink: HTTPServer
+) -> None:
+    """By the real exporter, over HTTP: one trace from the request to the epochs."""
+    stack.environment |= {
+        "LOMETAB_TRACES": "true",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{sink.server_port}",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+    }
+    service = start_service()
+    service.client.headers["traceparent"] = SENT
+    job = post_job(service.client, make_csv())
+    assert wait_for_end(service, job["id"])["status"] == "succeeded"
+    assert service.stop() == 0  # what is left is sent
+    assert {path for path, _ in Sink.received} == {"/v1/traces"}
+    found: dict[str, set[str]] = {}
+    for _, body in Sink.received:
+        for of_process in ExportTraceServiceRequest.FromString(body).resource_spans:
+            (name,) = (
+                each.value.string_value
+                for each in of_process.resource.attributes
+                if each.key == "service.name"
+            )
+            found.setdefault(name, set()).update(
+                span.name
+                for scope in of_process.scope_spans
+                for span in scope.spans
+                if span.trace_id.hex() == SENT.split("-")[1]
+            )
+    assert "POST /jobs" in found["lometab-api"]
+    assert found["lometab-worker"] >= {"job queued", "job attempt", "job epoch"}

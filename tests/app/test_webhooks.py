@@ -427,12 +427,26 @@ def test_ends_of_jobs_are_told_in_their_transaction(settings: Settings) -> None:
     with db.transaction() as session:
         job = claim(session)
     with db.transaction() as session:
-        assert jobs.fail(session, job, {"code": "bad_data", "detail": "x" * 5000})
+        assert jobs.fail(session, job, {"code": "internal", "detail": "x" * 5000})
     (delivery,) = read_deliveries()
     body = json.loads(delivery.body)
     assert body["type"] == "job.failed" and body["data"]["job_id"] == job.id
-    assert body["data"]["error"]["code"] == "bad_data"
+    assert body["data"]["error"]["code"] == "internal"
     assert len(delivery.body) < 3000
+
+
+def test_no_cell_of_a_table_is_told(settings: Settings) -> None:
+    """What is wrong with a table quotes it; a receiver may be anybody's."""
+    add_webhook("http://127.0.0.1:1/")
+    add_job()
+    with db.transaction() as session:
+        job = claim(session)
+    with db.transaction() as session:
+        error = {"code": "bad_data", "detail": "however row 2 holds 'markedodd'"}
+        assert jobs.fail(session, job, error)
+    (delivery,) = read_deliveries()
+    assert json.loads(delivery.body)["data"]["error"]["code"] == "bad_data"
+    assert "markedodd" not in delivery.body
 
 
 def test_parts_of_a_sweep_are_not_told(settings: Settings) -> None:

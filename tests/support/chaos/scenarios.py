@@ -340,8 +340,9 @@ def clock_jumps(stacks: Stacks) -> Stack:
 
 
 def mixed_versions(stacks: Stacks) -> Stack:
-    """Somebody migrates to a later version beneath a running service: what runs goes
-    on, nothing new begins, and messages of another version harm nobody."""
+    """Somebody migrates to a later version, which does not go with this one, beneath a
+    running service: what runs goes on, nothing new begins, and messages of another
+    version harm nobody."""
     stack = make_stack(stacks)
     broker = redis_client.Redis.from_url(stack.environment["LOMETAB_BROKER_URL"])
     with running(stack) as service, broker:
@@ -350,7 +351,10 @@ def mixed_versions(stacks: Stacks) -> Stack:
         wait_until(
             lambda: is_training(service, job["id"]), seconds=300, what="it trains"
         )
-        stack.query("UPDATE lometab_version SET version_num = 'later'")
+        stack.query(
+            "UPDATE lometab_version "
+            "SET version_num = 'later', compatible_since = 'later'"
+        )
         assert service.client.get("/readyz").status_code == 503
         for command in ("api", "worker"):
             done = subprocess.run(
