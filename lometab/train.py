@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -270,7 +269,7 @@ def use_threads(n_threads: int | None) -> Iterator[None]:
     """Let torch have so many threads meanwhile; None: as it is."""
     before = torch.get_num_threads()
     if n_threads is not None:
-        torch.set_num_threads(n_threads if n_threads > 0 else os.cpu_count() or 1)
+        torch.set_num_threads(n_threads)
     try:
         yield
     finally:
