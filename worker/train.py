@@ -320,12 +320,11 @@ class Cells:
 
         config = stored_config(spec.hyperparameters)
         prepared = self.prepared
-        draws: list[float] = []
         send(PhaseBegun("training"))
         check_installed(spec.baselines)  # of the winner of a search
         if spec.is_catboost:
             check_installed(["catboost"])
-            outcome = train_catboost(
+            outcome, answer = train_catboost(
                 prepared.schema,
                 self.table,
                 self.parts,
@@ -340,8 +339,9 @@ class Cells:
             ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
             answers = answer_parts(prepared, ensemble)
             outcome = measure(prepared, ensemble, answers)
-            draws = draw_scores(prepared.targets["val"], answers["val"][0])
+            answer = answers["val"][0]
             training.save(self.folder / WEIGHTS)
+        draws = draw_scores(prepared.targets["val"], answer)
         text = json.dumps({**asdict(outcome), DRAWS: draws}, allow_nan=False)
         (self.folder / OUTCOME).write_text(text, encoding="utf-8")
 

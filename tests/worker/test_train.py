@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lometab.config import TrainConfig
+from lometab.evaluation import DRAWS
 from lometab.predictor import Predictor
 from lometab.table import ParquetTable, Split, infer_schema, read_file
 from tests.support.tables import make_csv
@@ -103,6 +104,18 @@ def test_cells(run: Any, spec: Spec, tmp_path: Path) -> None:
     epochs = [each.progress for each in sent if isinstance(each, EpochDone)]
     assert [each["epoch"] for each in epochs] == [1, 2, 3, 1, 2, 3]
     assert json.loads((tmp_path / OUTCOME).read_text())["epochs"] == 3
+
+
+def test_catboost_leaves_its_draws_as_others_do(
+    run: Any, spec: Spec, tmp_path: Path
+) -> None:
+    """Else nothing could say whether it is ahead by more than noise."""
+    pytest.importorskip("catboost")
+    found = []
+    for each in (spec, replace(spec, is_catboost=True)):
+        run(each)
+        found.append(json.loads((tmp_path / OUTCOME).read_text())[DRAWS])
+    assert len(found[0]) == len(found[1]) == 100 and found[0] != found[1]
 
 
 def test_a_model_of_trials(run: Any, spec: Spec, tmp_path: Path) -> None:
