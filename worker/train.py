@@ -425,6 +425,7 @@ class Training:
             on_checkpoint=on_checkpoint,
             checkpoint_seconds=self.spec.checkpoint_seconds,
             is_checkpoint_wanted=lambda: "leave" in self.orders,
+            is_stop_wanted=lambda: "stop" in self.orders,
             resume=resume,
         )
 
