@@ -20,12 +20,15 @@ _OF_MEMBERS = {
 """The parameters of each layer that have a member as their first dimension."""
 MAX_MEMBERS = 32
 """Of an ensemble that is made of several networks: each answers every row."""
+LEAST_MEMBERS = 16
+"""A few that get on well on the validation rows do so by luck in part: with more, the
+ensemble is better on other rows (`benchmarks/choice.py`)."""
 
 
 def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
     """One ensemble of those members of all networks that answer best together.
 
-    They are chosen on the part `val`, greedily.
+    They are chosen on the part `val`, greedily, and are at least `LEAST_MEMBERS`.
     """
     first, *others = fits
     whole = Ensemble(
@@ -37,7 +40,9 @@ def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
     )
     val = prepared.parts["val"]
     _, members = answer_scores(whole, whole.models, val.x_num, val.x_cat)
-    chosen = choose_members(prepared.targets["val"], members, most=MAX_MEMBERS)
+    chosen = choose_members(
+        prepared.targets["val"], members, most=MAX_MEMBERS, least=LEAST_MEMBERS
+    )
     return select_members(whole, chosen)
 
 
