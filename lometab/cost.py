@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from lometab.config import ModelConfig, Storage, TrainConfig
+from lometab.machine import guess_seconds
 from lometab.predictor import MAX_ROWS
 from lometab.row_file import BUFFER_BYTES, SAMPLE_BYTES
 from lometab.table import HELD_ROWS, PERIODS, Schema, Split
 
-FLOPS_PER_SECOND = 2e10
-"""What one core does of the products of a large network."""
-STEP_SECONDS = 4e-3
-"""What a step takes besides: most of it, where a network is small."""
 _FLOAT = 4  # of the network
 _DOUBLE = 8  # of raw numbers, codes and pointers
 _MB = 10**6
@@ -157,11 +154,6 @@ def cost_of(
         flops_per_epoch=_flops_per_epoch(sizes, config, sizes.n_train, counts.val),
         steps_per_epoch=math.ceil(sizes.n_train / config.batch_size),
     )
-
-
-def guess_seconds(flops: float, steps: float) -> float:
-    """Of one core, for so much arithmetic in so many steps of the optimiser."""
-    return flops / FLOPS_PER_SECOND + steps * STEP_SECONDS
 
 
 def guess_epoch(widths: Widths, n_train: int, n_val: int, config: TrainConfig) -> float:

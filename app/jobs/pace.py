@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.jobs.workers import lives
 from app.storage.enums import JobRole
 from app.storage.tables import Job, Worker
-from lometab.cost import guess_seconds
+from lometab.machine import guess_seconds
 
 MAX_SECONDS = 3600
 """Longer is worth a warning."""
