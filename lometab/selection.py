@@ -20,15 +20,15 @@ _OF_MEMBERS = {
 """The parameters of each layer that have a member as their first dimension."""
 MAX_MEMBERS = 32
 """Of an ensemble that is made of several networks: each answers every row."""
-LEAST_MEMBERS = 16
-"""A few that get on well on the validation rows do so by luck in part: with more, the
-ensemble is better on other rows (`benchmarks/choice.py`)."""
+_FEW_ROWS = 1000
+_LEAST_MEMBERS = 4
+_LEAST_ON_FEW_ROWS = 16
 
 
 def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
     """One ensemble of those members of all networks that answer best together.
 
-    They are chosen on the part `val`, greedily, and are at least `LEAST_MEMBERS`.
+    They are chosen on the part `val`, greedily.
     """
     first, *others = fits
     whole = Ensemble(
@@ -40,10 +40,19 @@ def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
     )
     val = prepared.parts["val"]
     _, members = answer_scores(whole, whole.models, val.x_num, val.x_cat)
-    chosen = choose_members(
-        prepared.targets["val"], members, most=MAX_MEMBERS, least=LEAST_MEMBERS
-    )
+    y = prepared.targets["val"]
+    least = find_least(len(y))
+    chosen = choose_members(y, members, most=MAX_MEMBERS, least=least)
     return select_members(whole, chosen)
+
+
+def find_least(n_rows: int) -> int:
+    """Members that are chosen at least, by the number of rows that choose them.
+
+    The best few on few rows are that by luck, and worse on other rows than more of
+    them; on many rows they are the best elsewhere too (`benchmarks/choice.py`).
+    """
+    return _LEAST_ON_FEW_ROWS if n_rows < _FEW_ROWS else _LEAST_MEMBERS
 
 
 def select_members(ensemble: Ensemble, members: Sequence[int]) -> Ensemble:

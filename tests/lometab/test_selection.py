@@ -22,7 +22,7 @@ from lometab.evaluation import (
 from lometab.export import to_onnx
 from lometab.parity import check_onnx
 from lometab.predictor import Predictor
-from lometab.selection import keep_members, select_members
+from lometab.selection import find_least, keep_members, select_members
 from lometab.table import Parts
 from tests.support.networks import (
     SMALL,
@@ -112,6 +112,10 @@ def test_losses_are_those_of_the_metrics(
     assert chosen == order[: len(chosen)]
     alone = min(loss(y, members[:, i]) for i in range(k))
     assert losses[len(chosen) - 1] == min(losses) <= alone + 1e-6
+
+
+def test_few_rows_choose_no_few_members() -> None:
+    assert [find_least(n) for n in (80, 999, 1000, 50_000)] == [16, 16, 4, 4]
 
 
 # Networks with some of their members

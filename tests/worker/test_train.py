@@ -123,7 +123,7 @@ def test_a_model_of_trials(
     run: Any, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     """Members of several networks: one file, its reports, and nothing is trained."""
-    monkeypatch.setattr("lometab.selection.LEAST_MEMBERS", least)
+    monkeypatch.setattr("lometab.selection.find_least", lambda _: least)
     for number, more in ((3, {}), (5, {"d_block": 12, "k": 3, "seed": 1, "ema": 0.9})):
         settings = {**spec.hyperparameters, **more}
         run(replace(spec, role="trial", hyperparameters=settings))
