@@ -239,7 +239,8 @@ as the first trials of a search on a budget are. *Members* and *networks* are ch
 greedily on the validation rows, so many at least and at most, by the loss of their
 mean; *the best n* are whole networks in the order of their own loss. All are judged on
 decision rows. *% better* is the mean over sets with a 95 % interval by drawing sets and
-seeds. The more *members*, the more a prediction costs.
+seeds. The more *members*, the more a prediction costs. What a search does was decided
+by these runs, so its own row is too good by a little.
 
 """
 

@@ -21,7 +21,7 @@ _OF_MEMBERS = {
 MAX_MEMBERS = 32
 """Of an ensemble that is made of several networks: each answers every row."""
 _FEW_ROWS = 1000
-_LEAST_MEMBERS = 4
+_LEAST_MEMBERS = 8
 _LEAST_ON_FEW_ROWS = 16
 
 
@@ -50,7 +50,7 @@ def find_least(n_rows: int) -> int:
     """Members that are chosen at least, by the number of rows that choose them.
 
     The best few on few rows are that by luck, and worse on other rows than more of
-    them; on many rows they are the best elsewhere too (`benchmarks/choice.py`).
+    them; on many rows fewer do as well, at a lower price (`benchmarks/choice.py`).
     """
     return _LEAST_ON_FEW_ROWS if n_rows < _FEW_ROWS else _LEAST_MEMBERS
 

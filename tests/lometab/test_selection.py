@@ -115,7 +115,7 @@ def test_losses_are_those_of_the_metrics(
 
 
 def test_few_rows_choose_no_few_members() -> None:
-    assert [find_least(n) for n in (80, 999, 1000, 50_000)] == [16, 16, 4, 4]
+    assert [find_least(n) for n in (80, 999, 1000, 50_000)] == [16, 16, 8, 8]
 
 
 # Networks with some of their members
