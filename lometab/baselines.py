@@ -19,7 +19,7 @@ from lometab.evaluation import (
     delta_percent,
     measure_part,
 )
-from lometab.table import Parts, Schema, Table, features, target
+from lometab.table import Float, Parts, Schema, Table, features, target
 
 
 def check_installed(names: Sequence[BaselineName]) -> None:
@@ -59,7 +59,7 @@ def compare(
             if is_stopped():
                 return rows
             if name == "catboost":
-                outcome = train_catboost(
+                outcome, _ = train_catboost(
                     prepared.schema, table, parts, config.seed, threads, is_stopped
                 )
             else:
@@ -120,8 +120,9 @@ def train_catboost(
     seed: int,
     threads: int,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Outcome:
-    """CatBoost with its own defaults, stopped early on the validation rows."""
+) -> tuple[Outcome, Float]:
+    """CatBoost with its own defaults, stopped early on the validation rows: what it
+    came to, and its answers to these."""
     import catboost  # type: ignore[import-untyped]
 
     x_num, x_cat = features(table, schema)
@@ -157,13 +158,13 @@ def train_catboost(
     )
     seconds = time.perf_counter() - started
     variance = float(np.var(y[parts["train"]].astype(np.float64)))
-    measures = []
-    for rows in (parts["val"], parts["test"]):
-        answer = model.predict(pool(rows))
-        if schema.classes is not None:
-            answer = model.predict_proba(pool(rows))
-        measures.append(measure_part(y[rows], answer, answer[:, None], variance))
-    return Outcome(
+    ask = model.predict if is_regression else model.predict_proba
+    answers = [ask(pool(rows)) for rows in (parts["val"], parts["test"])]
+    measures = [
+        measure_part(y[rows], answer, answer[:, None], variance)
+        for rows, answer in zip((parts["val"], parts["test"]), answers, strict=True)
+    ]
+    outcome = Outcome(
         metric="rmse" if is_regression else "accuracy",
         val=measures[0],
         test=measures[1],
@@ -173,3 +174,4 @@ def train_catboost(
         epochs=int(model.tree_count_),
         seconds=round(seconds, 3),
     )
+    return outcome, answers[0]

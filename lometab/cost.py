@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from lometab.config import ModelConfig, Storage, TrainConfig
+from lometab.machine import guess_seconds
 from lometab.predictor import MAX_ROWS
 from lometab.row_file import BUFFER_BYTES, SAMPLE_BYTES
 from lometab.table import HELD_ROWS, PERIODS, Schema, Split
@@ -153,6 +154,13 @@ def cost_of(
         flops_per_epoch=_flops_per_epoch(sizes, config, sizes.n_train, counts.val),
         steps_per_epoch=math.ceil(sizes.n_train / config.batch_size),
     )
+
+
+def guess_epoch(widths: Widths, n_train: int, n_val: int, config: TrainConfig) -> float:
+    """Seconds that an epoch takes one core."""
+    sizes = _Sizes(widths, config, n_train)
+    flops = _flops_per_epoch(sizes, config, n_train, n_val)
+    return guess_seconds(flops, math.ceil(n_train / config.batch_size))
 
 
 @dataclass(frozen=True)

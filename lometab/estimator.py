@@ -31,7 +31,8 @@ from lometab.config import (
     from_preset,
     with_seeds,
 )
-from lometab.ensemble import Ensemble, answer, prepare
+from lometab.cost import Widths, guess_epoch
+from lometab.ensemble import Ensemble, Prepared, answer, prepare
 from lometab.errors import (
     ConfigError,
     DataError,
@@ -43,6 +44,7 @@ from lometab.estimator_file import load_estimator, save_estimator
 from lometab.evaluation import Calibrator, Run, make_reports
 from lometab.explain import Rows, examine, fit_naive
 from lometab.holdout import check_train_part, hold_out
+from lometab.machine import count_cpus, count_useful_threads
 from lometab.progress_bar import show_progress
 from lometab.table import (
     BY_CALLER,
@@ -165,7 +167,9 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
             random_state: seed of the split, the initial weights, batches and dropout.
             device: `auto` (a GPU if there is one), `cpu` or `cuda`. A fitted model
                 always answers on the CPU.
-            n_jobs: threads of torch while it trains; None: as many as torch takes.
+            n_jobs: threads of torch while it trains. None: as many as help with this
+                table, which is one unless an epoch takes long; -1: one for each CPU
+                that this process may use, -2: one less.
             verbose: 1 shows a progress bar.
         """
         self.preset = preset
@@ -277,8 +281,9 @@ class _LoMETabEstimator(Answering, BaseEstimator):  # type: ignore[misc]
         weight: Float | None,
         on_epoch: Callable[[Progress], bool | None] | None,
     ) -> Ensemble:
-        with show_progress(self.verbose, configs[0]) as show, use_threads(self.n_jobs):
-            prepared = prepare(table, schema, parts, weight=weight)
+        prepared = prepare(table, schema, parts, weight=weight)
+        n_threads = _count_threads(self.n_jobs, prepared, configs[0])
+        with show_progress(self.verbose, configs[0]) as show, use_threads(n_threads):
             ensemble = prepared.train_ensemble(
                 configs,
                 device=choose_device(self.device),
@@ -900,6 +905,24 @@ def _as_data_errors(explain: Callable[[], str] = str) -> Iterator[None]:
 
 # ----------------------------------------------------------------------------
 # Small parts
+
+
+def _count_threads(n_jobs: int | None, prepared: Prepared, config: TrainConfig) -> int:
+    """Threads to train with: those asked for, or as many as help."""
+    if n_jobs is not None and n_jobs > 0:
+        return n_jobs
+    n_cpus = count_cpus()
+    if n_jobs is not None:
+        return max(1, min(n_cpus, n_cpus + 1 + n_jobs))
+    schema, train = prepared.schema, prepared.parts["train"]
+    widths = Widths(
+        n_numeric=train.x_num.shape[1],
+        cardinalities=tuple(prepared.preprocessor.cardinalities_),
+        d_out=len(schema.classes or ()) if schema.task == "multiclass" else 1,
+    )
+    n_val = len(prepared.parts["val"].y)
+    seconds = guess_epoch(widths, len(train.y), n_val, config)
+    return count_useful_threads(n_cpus, seconds)
 
 
 def _to_label(label: Any) -> Label:

@@ -13,6 +13,11 @@ from typing import NamedTuple
 import psutil
 
 ROOT = Path("/")
+FLOPS_PER_SECOND = 2e10
+"""What one core does of the products of a large network."""
+STEP_SECONDS = 4e-3
+"""What a step takes besides: most of it, where a network is small."""
+_SECONDS_PER_THREAD = 0.25  # of an epoch on one core, for each thread
 
 
 def count_cpus(root: Path = ROOT) -> int:
@@ -26,6 +31,21 @@ def count_cpus(root: Path = ROOT) -> int:
         if quota > 0 and period > 0:
             counts.append(math.ceil(quota / period))
     return max(1, int(min(counts)))
+
+
+def guess_seconds(flops: float, steps: float) -> float:
+    """Of one core, for so much arithmetic in so many steps of the optimiser."""
+    return flops / FLOPS_PER_SECOND + steps * STEP_SECONDS
+
+
+def count_useful_threads(n_cpus: int, seconds_per_epoch: float) -> int:
+    """Threads of training that help, of as many as there are CPUs for them.
+
+    Args:
+        seconds_per_epoch: of one core, by the estimate. A second thread makes a short
+            epoch slower, where others want the CPU by a factor.
+    """
+    return max(1, min(n_cpus, int(seconds_per_epoch / _SECONDS_PER_THREAD)))
 
 
 def count_memory(root: Path = ROOT) -> int:

@@ -20,6 +20,9 @@ _OF_MEMBERS = {
 """The parameters of each layer that have a member as their first dimension."""
 MAX_MEMBERS = 32
 """Of an ensemble that is made of several networks: each answers every row."""
+_FEW_ROWS = 1000
+_LEAST_MEMBERS = 8
+_LEAST_ON_FEW_ROWS = 16
 
 
 def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
@@ -37,8 +40,19 @@ def combine(prepared: Prepared, fits: Sequence[Fit]) -> Ensemble:
     )
     val = prepared.parts["val"]
     _, members = answer_scores(whole, whole.models, val.x_num, val.x_cat)
-    chosen = choose_members(prepared.targets["val"], members, most=MAX_MEMBERS)
+    y = prepared.targets["val"]
+    least = find_least(len(y))
+    chosen = choose_members(y, members, most=MAX_MEMBERS, least=least)
     return select_members(whole, chosen)
+
+
+def find_least(n_rows: int) -> int:
+    """Members that are chosen at least, by the number of rows that choose them.
+
+    The best few on few rows are that by luck, and worse on other rows than more of
+    them; on many rows fewer do as well, at a lower price (`benchmarks/choice.py`).
+    """
+    return _LEAST_ON_FEW_ROWS if n_rows < _FEW_ROWS else _LEAST_MEMBERS
 
 
 def select_members(ensemble: Ensemble, members: Sequence[int]) -> Ensemble:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -270,7 +269,7 @@ def use_threads(n_threads: int | None) -> Iterator[None]:
     """Let torch have so many threads meanwhile; None: as it is."""
     before = torch.get_num_threads()
     if n_threads is not None:
-        torch.set_num_threads(n_threads if n_threads > 0 else os.cpu_count() or 1)
+        torch.set_num_threads(n_threads)
     try:
         yield
     finally:
@@ -311,6 +310,7 @@ def fit(
     on_checkpoint: Callable[[Checkpoint], None] | None = None,
     checkpoint_seconds: float = 30.0,
     is_checkpoint_wanted: Callable[[], bool] | None = None,
+    is_stop_wanted: Callable[[], bool] | None = None,
     resume: Checkpoint | None = None,
 ) -> Fit:
     """Train a model on `train` until its score on `val` stops getting better.
@@ -335,6 +335,9 @@ def fit(
         checkpoint_seconds: the least time between checkpoints.
         is_checkpoint_wanted: asked at the end of each epoch; True brings a checkpoint
             forward, as when the machine is about to go down.
+        is_stop_wanted: asked after each step; True ends the epoch there, and with it
+            the training: on a large table an epoch is long. What it has learned by then
+            is validated as that of a whole epoch is.
         resume: where an earlier run with the same arguments is to be taken up; one
             that is finished is given as it is.
 
@@ -414,6 +417,7 @@ def fit(
             for group in optimizer.param_groups:
                 group["lr"] = _learning_rate(config, history)
             total, max_norm = torch.zeros(2, device=where)
+            n_seen = 0
             n_before = (epoch - 1) * math.ceil(n_rows / config.batch_size)
             for step, batch in enumerate(source.batches(config), n_before + 1):
                 with torch.autocast(where.type, amp_dtype, enabled=is_cuda):
@@ -431,7 +435,11 @@ def fit(
                     _average_(kept, model, step, config.ema)
                 total += loss.detach() * len(batch.y)
                 max_norm = torch.maximum(max_norm, norm)
-            train_loss = total.item() / n_rows  # the first wait for the device
+                n_seen += len(batch.y)
+                if is_stop_wanted is not None and is_stop_wanted():
+                    is_stopped = True
+                    break
+            train_loss = total.item() / n_seen  # the first wait for the device
             if not math.isfinite(train_loss):
                 raise _diverged(f"The loss became {train_loss}", epoch, config)
             # Clipping turns infinite gradients into none: nothing is learned any more.
@@ -465,6 +473,7 @@ def fit(
             history.append(progress)
             if on_epoch is not None and on_epoch(progress):
                 is_stopped = True
+            if is_stopped:
                 break
             if config.patience is not None and epoch - best_epoch >= config.patience:
                 break

@@ -323,12 +323,11 @@ class Cells:
 
         config = stored_config(spec.hyperparameters)
         prepared = self.prepared
-        draws: list[float] = []
         send(PhaseBegun("training"))
         check_installed(spec.baselines)  # of the winner of a search
         if spec.is_catboost:
             check_installed(["catboost"])
-            outcome = train_catboost(
+            outcome, answer = train_catboost(
                 prepared.schema,
                 self.table,
                 self.parts,
@@ -343,8 +342,9 @@ class Cells:
             ensemble = Ensemble(prepared.schema, prepared.preprocessor, config, fit)
             answers = answer_parts(prepared, ensemble)
             outcome = measure(prepared, ensemble, answers)
-            draws = draw_scores(prepared.targets["val"], answers["val"][0])
+            answer = answers["val"][0]
             training.save(self.folder / WEIGHTS)
+        draws = draw_scores(prepared.targets["val"], answer)
         text = json.dumps({**asdict(outcome), DRAWS: draws}, allow_nan=False)
         (self.folder / OUTCOME).write_text(text, encoding="utf-8")
 
@@ -428,6 +428,7 @@ class Training:
             on_checkpoint=on_checkpoint,
             checkpoint_seconds=self.spec.checkpoint_seconds,
             is_checkpoint_wanted=lambda: "leave" in self.orders,
+            is_stop_wanted=lambda: "stop" in self.orders,
             resume=resume,
         )
 

@@ -36,6 +36,7 @@ from lometab.evaluation import (
     compare_cells,
     rank_methods,
 )
+from lometab.space import CATBOOST
 
 router = APIRouter(tags=["sweeps"])
 
@@ -91,14 +92,15 @@ def _read_runs(session: Session, job: Job) -> list[Any]:
 def _compare(job: Job, runs: list[Any]) -> Comparison:
     cells = jobs.read_cells(job.config)
     outcomes: list[list[Outcome]] = [[] for _ in cells]
-    draws: list[list[list[float]]] = [[] for _ in cells]
+    draws: list[dict[int, list[float]]] = [{} for _ in cells]
     for each in runs:
         if each.outcome is not None:
             outcomes[each.number].append(Outcome.from_dict(each.outcome))
-            draws[each.number].append(each.outcome.get(DRAWS, []))
+            draws[each.number][each.repeat] = each.outcome.get(DRAWS, [])
     reference = job.config["sweep"]["reference"]
     at = None if reference is None else cells.index(reference)
-    return compare_cells(cells, outcomes, at, draws)
+    baselines = {i for i, cell in enumerate(cells) if cell == CATBOOST}
+    return compare_cells(cells, outcomes, at, draws, baselines)
 
 
 @router.get(
@@ -161,7 +163,7 @@ def _find_tied(trials: list[Job]) -> list[int]:
     compared = compare_cells(
         [trial.settings or {} for trial in ended],
         [[Outcome.from_dict(state)] for state in states],
-        draws=[[state.get(DRAWS, [])] for state in states],
+        draws=[{0: state.get(DRAWS, [])} for state in states],
     )
     numbers = [trial.number for trial in ended]
     return [n for i in compared.tied if (n := numbers[i]) is not None]

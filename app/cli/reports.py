@@ -194,6 +194,14 @@ def _describe_choice(recommended: int, tied: list[int]) -> str:
     )
 
 
+def _describe_baseline(cell: int, settings: dict[str, Any]) -> str:
+    named = " ".join(map(str, settings.values()))
+    return (
+        f"cell {cell} ({named}) is ahead on validation; it is there for comparison: no "
+        "model can be made of it"
+    )
+
+
 def _print_comparison(job: Job) -> None:
     found = job.comparison
     if job.info["kind"] == "sweep":
@@ -211,6 +219,10 @@ def _print_comparison(job: Job) -> None:
         best = compared["recommended"]
         if best is not None:
             print_text(_describe_choice(best, compared["tied"]))
+        first = compared["best_score"]
+        if first != compared["best_model"]:
+            settings = compared["cells"][first]["settings"]
+            print_text(_describe_baseline(first, settings))
         cell = "N" if best is None else best
         print_lines(f"next: lometab jobs promote {job.id} --cell {cell}")
         return

@@ -27,12 +27,19 @@ def find_deadline(parent: Job) -> datetime | None:
     seconds = parent.config.get("max_runtime_seconds")
     budget = parent.config.get("time_budget_seconds")
     if budget is not None:
-        seconds = budget - _reserve(budget)
+        seconds = budget - parent.estimate.get("reserve_seconds", reserve(budget))
     if seconds is None or parent.started_at is None:
         return None
     return parent.started_at + timedelta(seconds=seconds)
 
 
-def _reserve(budget: float) -> float:
-    """Seconds to choose members, and to make, check and judge the model of them."""
-    return min(max(10.0, 0.1 * budget), 0.4 * budget, 180.0)
+def reserve(budget: float, seconds_per_epoch: float = 0.0) -> float:
+    """Seconds to end the trials, and to make, check and judge the model of them.
+
+    Args:
+        seconds_per_epoch: of the given settings, by the estimate. On a large table it
+            takes long to answer all rows: about an epoch to validate what is ended and
+            to choose, and about another one for the model and its reports.
+    """
+    least = min(max(10.0, 0.1 * budget), 0.4 * budget, 180.0)
+    return max(least, min(2 * seconds_per_epoch, 0.5 * budget))

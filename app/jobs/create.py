@@ -10,10 +10,11 @@ from sqlalchemy.orm import Session
 
 from app import datasets
 from app.jobs import parents
+from app.jobs.budget import reserve
 from app.jobs.config import JobSettings
 from app.jobs.make import make_job
 from app.jobs.needs import Needs
-from app.jobs.pace import MAX_SECONDS, Work, describe_seconds, read_pace
+from app.jobs.pace import MAX_SECONDS, Pace, Work, describe_seconds, read_pace
 from app.jobs.planning import make_children
 from app.jobs.queue import notify
 from app.jobs.workers import (
@@ -287,12 +288,24 @@ def _estimate_seconds(
         total /= max(1, n_workers)
     limit = body.max_runtime_seconds or body.time_budget_seconds or math.inf
     return {
+        **_reserve_seconds(plan, pace),
         "flops_per_epoch": plan.work[first].flops_per_epoch,
         "steps_per_epoch": plan.work[first].steps_per_epoch,
         "seconds_per_epoch": round(seconds[first], 4),
         "max_seconds": round(min(total, limit), 1),
         "basis": "workers" if pace.measured else "assumed",
     }
+
+
+def _reserve_seconds(plan: Plan, pace: Pace) -> dict[str, float]:
+    """What a budget of time leaves for the model, by the settings that were given: the
+    longest run of the search would take all of it."""
+    budget = plan.body.time_budget_seconds
+    if budget is None:
+        return {}
+    n_rows = sum(plan.parts.values())
+    work = plan.needs.find_work(plan.body.hyperparameters, n_rows)
+    return {"reserve_seconds": round(reserve(budget, pace.seconds_per_epoch(work)), 1)}
 
 
 def _warn_of_storage(plan: Plan, expected: dict[str, Any]) -> Iterator[str]:

@@ -30,12 +30,12 @@ class Needs:
 
     def list_work(self, n_rows: int) -> list[Work]:
         """Of each run, if so many rows are used."""
-        work = []
-        for config in list_sizes(self.body):
-            cost = self._cost(config, n_rows, "memory")
-            steps = cost.steps_per_epoch
-            work.append(Work(cost.flops_per_epoch, steps, config.max_epochs))
-        return work
+        return [self.find_work(config, n_rows) for config in list_sizes(self.body)]
+
+    def find_work(self, config: TrainConfig, n_rows: int) -> Work:
+        """Of a run with these settings, if so many rows are used."""
+        cost = self._cost(config, n_rows, "memory")
+        return Work(cost.flops_per_epoch, cost.steps_per_epoch, config.max_epochs)
 
     def choose(self, n_rows: int, limit: float, whose: str) -> dict[str, Any]:
         """The estimate with the rows where they fit, in memory if they fit there.

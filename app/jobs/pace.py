@@ -11,11 +11,8 @@ from sqlalchemy.orm import Session
 from app.jobs.workers import lives
 from app.storage.enums import JobRole
 from app.storage.tables import Job, Worker
+from lometab.machine import guess_seconds
 
-FLOPS_PER_SECOND = 2e10
-"""What one core does of the products of a large network."""
-STEP_SECONDS = 4e-3
-"""What a step takes besides: most of it, where a network is small."""
 MAX_SECONDS = 3600
 """Longer is worth a warning."""
 _N_KEPT = 20  # measured runs of each worker
@@ -47,19 +44,18 @@ class Pace:
     def seconds_per_epoch(self, work: Work) -> float:
         """A guess by arithmetic and steps, corrected by what it was off for those
         measured runs whose steps were nearest in size."""
-        guess = _guess(work.flops_per_epoch, work.steps_per_epoch)
+        guess = guess_seconds(work.flops_per_epoch, work.steps_per_epoch)
 
         def distance(run: Mapping[str, float]) -> float:
             per_step = run["flops"] / run["steps"]
             return abs(math.log(per_step / work.flops_per_step))
 
         nearest = sorted(self.measured, key=distance)[:_N_NEAR]
-        off = [run["seconds"] / _guess(run["flops"], run["steps"]) for run in nearest]
+        off = [
+            run["seconds"] / guess_seconds(run["flops"], run["steps"])
+            for run in nearest
+        ]
         return guess * (median(off) if off else 1.0)
-
-
-def _guess(flops: float, steps: float) -> float:
-    return flops / FLOPS_PER_SECOND + steps * STEP_SECONDS
 
 
 def read_pace(session: Session, queue: str, *, heard_within: float) -> Pace:

@@ -14,10 +14,15 @@ from app.storage import db, usage
 from app.storage.enums import HELD, JobKind, JobStatus
 from app.storage.tables import Job, Worker
 from lometab import __version__
-from lometab.machine import count_cpus, count_machine, count_memory, find_machine
+from lometab.machine import (
+    count_cpus,
+    count_machine,
+    count_memory,
+    count_useful_threads,
+    find_machine,
+)
 
 _SHARE = 0.9  # of the memory, for a training process
-_SECONDS_PER_THREAD = 0.25  # of an epoch on one core, for each thread
 
 
 class Share(NamedTuple):
@@ -59,15 +64,14 @@ def find_training_threads(
     """CPU threads of a training process on this machine: as many as help.
 
     Args:
-        seconds_per_epoch: of one core, by the estimate. A second thread makes a short
-            epoch slower, where others want the CPU by a factor.
+        seconds_per_epoch: of one core, by the estimate.
     """
     if settings.training_threads:
         return settings.training_threads
     n_cpus = share.divide(count_cpus(), count_machine().cpus)
     if seconds_per_epoch is None:
         return n_cpus
-    return max(1, min(n_cpus, int(seconds_per_epoch / _SECONDS_PER_THREAD)))
+    return count_useful_threads(n_cpus, seconds_per_epoch)
 
 
 def has_queued(session: Session, queue: str) -> bool:

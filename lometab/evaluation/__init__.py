@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lometab.evaluation.measuring import measure_part as measure_part
     from lometab.evaluation.members import MemberOrder as MemberOrder
     from lometab.evaluation.members import choose_members as choose_members
+    from lometab.evaluation.members import choose_networks as choose_networks
     from lometab.evaluation.members import order_members as order_members
     from lometab.evaluation.noise import difference_error as difference_error
     from lometab.evaluation.noise import draw_scores as draw_scores
@@ -74,7 +75,7 @@ _NAMES = {
     "Importance NaiveGuess Sentence Slice Slices",
     "head": "ClassTask",
     "measuring": "measure_part",
-    "members": "MemberOrder choose_members order_members",
+    "members": "MemberOrder choose_members choose_networks order_members",
     "noise": "difference_error draw_scores",
     "outcome": "DRAWS Measures Metric Outcome",
     "report": "Baseline Calibration DEFINITIONS Pruning Reports RunReport SeedOutcome "

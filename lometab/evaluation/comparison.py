@@ -4,7 +4,7 @@ Choices (the best cells, the Pareto set) are made on validation; the test part i
 beside them and decides nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
@@ -21,12 +21,15 @@ COMPARISON_DEFINITIONS = {
     "std": "Sample standard deviation over seeds; null with one seed.",
     "best_score": "The cell with the best mean score on validation. Of many cells, it "
     "is also the luckiest: see `tied`.",
+    "best_model": "The same of the cells that a model can be made of: another one, if "
+    "a baseline is ahead that is there for comparison alone.",
     "behind": "By how much the mean score on validation is worse than that of "
-    "`best_score`, and the standard error of that difference, by drawing validation "
-    "rows (the same for all cells) and seeds. With one seed, the luck of the seed is "
-    "not in it.",
-    "tied": "Cells that are behind by no more than one standard error: nothing shows "
-    "that the best one is better than these.",
+    "`best_model` (negative: a baseline is ahead of it by so much), and the standard "
+    "error of that difference, by drawing validation rows (the same for all cells) and "
+    "by the seeds that both have. With one such seed, the luck of the seed is not in "
+    "it.",
+    "tied": "Cells that a model can be made of and that are behind by no more than one "
+    "standard error: nothing shows that the best one is better than these.",
     "recommended": "Of the tied cells the one with the fewest parameters; of equal "
     "ones the fastest.",
     "best_calibration": "The cell with the least mean ECE on validation.",
@@ -84,7 +87,7 @@ class Behind:
     """How much worse than the best cell, on validation."""
 
     score: float
-    """In units of the score; 0 for the best one."""
+    """In units of the score; 0 for the best one, negative for a baseline ahead."""
     standard_error: float
     """Of this difference."""
 
@@ -109,7 +112,7 @@ class CellSummary:
     """Where its diversity on the test part stands."""
     delta_percent: float | None
     behind: Behind | None
-    """The best one; null where the run kept no draws."""
+    """The best one that can become a model; null where the run kept no draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +132,10 @@ class Comparison:
     """Null while nothing is finished."""
     cells: list[CellSummary]
     best_score: int | None
+    best_model: int | None
+    """Of the cells that can become a model."""
     tied: list[int]
-    """The best one included."""
+    """`best_model` included."""
     recommended: int | None
     best_calibration: int | None
     pareto: list[int]
@@ -141,7 +146,8 @@ def compare_cells(
     settings: Sequence[Mapping[str, Any]],
     outcomes: Sequence[Sequence[Outcome]],
     reference: int | None = None,
-    draws: Sequence[Sequence[Draws]] | None = None,
+    draws: Sequence[Mapping[int, Draws]] | None = None,
+    baselines: Collection[int] = (),
 ) -> Comparison:
     """Set the cells side by side.
 
@@ -149,7 +155,8 @@ def compare_cells(
         settings: of each cell.
         outcomes: of each cell, those of its finished seeds.
         reference: the cell that `delta_percent` is relative to.
-        draws: of each cell, those of the same seeds, from `draw_scores`.
+        draws: of each cell, those of each seed, from `draw_scores`.
+        baselines: cells that are there for comparison and can be no model.
     """
     metric = next((each.metric for cell in outcomes for each in cell), None)
     base = None
@@ -160,15 +167,17 @@ def compare_cells(
         for i, (chosen, runs) in enumerate(zip(settings, outcomes, strict=True))
     ]
     sign = -1 if metric == "accuracy" else 1
-    best = _least([cell for cell in cells if cell.n_seeds], "score", sign)
+    best = _least(_find_models(cells, baselines), "score", sign)
     if best is not None and draws is not None:
         cells = [_hold_against(cell, cells[best], draws, sign) for cell in cells]
     finished = [cell for cell in cells if cell.n_seeds]
-    tied = [cell for cell in finished if cell.behind and cell.behind.is_tied]
+    models = _find_models(cells, baselines)
+    tied = [cell for cell in models if cell.behind and cell.behind.is_tied]
     return Comparison(
         metric=metric,
         cells=cells,
-        best_score=best,
+        best_score=_least(finished, "score", sign),
+        best_model=best,
         tied=[cell.cell for cell in tied],
         recommended=min(tied, key=_cost).cell if tied else best,
         best_calibration=_least(finished, "ece", 1),
@@ -177,8 +186,18 @@ def compare_cells(
     )
 
 
+def _find_models(
+    cells: Sequence[CellSummary], baselines: Collection[int]
+) -> list[CellSummary]:
+    """What has ended and can become a model."""
+    return [cell for cell in cells if cell.n_seeds and cell.cell not in baselines]
+
+
 def _hold_against(
-    cell: CellSummary, best: CellSummary, draws: Sequence[Sequence[Draws]], sign: int
+    cell: CellSummary,
+    best: CellSummary,
+    draws: Sequence[Mapping[int, Draws]],
+    sign: int,
 ) -> CellSummary:
     error = difference_error(draws[cell.cell], draws[best.cell])
     if cell.val.score is None or best.val.score is None or error is None:

@@ -1,6 +1,6 @@
 """Which members of an ensemble do as well as all of them, or better."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,29 +35,72 @@ def order_members(
         most: so many members at most.
     """
     columns, loss = _columns(y, members)
-    n_members = columns.shape[1]
-    order: list[int] = []
-    losses: list[float] = []
-    total = np.zeros(len(columns))
-    while len(order) < min(most or n_members, n_members):
-        left = np.setdiff1d(np.arange(n_members), order)
-        reached = [loss((total + columns[:, k]) / (len(order) + 1)) for k in left]
-        best = int(np.argmin(reached))
-        order.append(int(left[best]))
-        losses.append(reached[best])
-        total += columns[:, left[best]]
-    return MemberOrder(order, losses)
+    return MemberOrder(*_order(columns, [1] * columns.shape[1], loss, most))
 
 
 def choose_members(
-    y: ArrayLike, members: ArrayLike, *, most: int | None = None
+    y: ArrayLike, members: ArrayLike, *, most: int | None = None, least: int = 1
 ) -> list[int]:
     """Of the sets that `order_members` passes through, the one with the least loss.
 
     Ask it on rows that chose nothing else if its loss is to be believed.
+
+    Args:
+        least: so many members at least, if there are so many.
     """
-    order, losses = order_members(y, members, most=most)
-    return order[: int(np.argmin(losses)) + 1]
+    return _best_beginning(*order_members(y, members, most=most), least)
+
+
+def choose_networks(
+    y: ArrayLike,
+    members: ArrayLike,
+    sizes: Sequence[int],
+    *,
+    most: int | None = None,
+    least: int = 1,
+) -> list[int]:
+    """The same with whole networks: numbers of them, the first that was taken first.
+
+    Args:
+        members: those of all networks, side by side.
+        sizes: how many members each network has.
+        most, least: so many networks, if there are so many.
+    """
+    columns, loss = _columns(y, members)
+    starts = np.cumsum([0, *sizes[:-1]])
+    sums = np.add.reduceat(columns, starts, axis=1)
+    return _best_beginning(*_order(sums, sizes, loss, most), least)
+
+
+def _order(
+    sums: FloatArray,
+    sizes: Sequence[int],
+    loss: Callable[[FloatArray], float],
+    most: int | None,
+) -> tuple[list[int], list[float]]:
+    """What to take one by one, and the loss of the mean of all members taken by then.
+
+    Args:
+        sums: of what may be taken, the sum over its members for each row.
+        sizes: how many members each of them has.
+    """
+    order: list[int] = []
+    losses: list[float] = []
+    total, n_members = np.zeros(len(sums)), 0
+    while len(order) < min(most or len(sizes), len(sizes)):
+        left = np.setdiff1d(np.arange(len(sizes)), order)
+        reached = [loss((total + sums[:, k]) / (n_members + sizes[k])) for k in left]
+        best = int(np.argmin(reached))
+        order.append(int(left[best]))
+        losses.append(reached[best])
+        total += sums[:, left[best]]
+        n_members += sizes[left[best]]
+    return order, losses
+
+
+def _best_beginning(order: list[int], losses: list[float], least: int) -> list[int]:
+    start = min(least, len(order)) - 1
+    return order[: start + int(np.argmin(losses[start:])) + 1]
 
 
 def _columns(

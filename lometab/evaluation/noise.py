@@ -1,6 +1,6 @@
 """How far a score may be trusted: the same resamples of rows for every run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,26 +40,45 @@ def draw_scores(y: ArrayLike, mean: ArrayLike) -> list[float]:
     return [float(f"{score:.6g}") for score in scores]
 
 
-def difference_error(runs: Sequence[Draws], others: Sequence[Draws]) -> float | None:
+def difference_error(
+    runs: Mapping[int, Draws], others: Mapping[int, Draws]
+) -> float | None:
     """Standard error of the difference of two cells' mean scores; None if not known.
 
-    By drawing rows and, where both have several, seeds. With one seed each, the luck
-    of the seed is not in it.
+    Of rows and, where both cells have several seeds in common, of seeds. Otherwise the
+    luck of the seed is not in it.
 
     Args:
-        runs, others: of each seed of a cell, its draws; seeds are paired by position.
+        runs, others: of each seed of a cell, its draws; runs of the same seed are
+            pairs.
     """
-    if not runs or not others or not all([*runs, *others]):
+    one = {seed: draws for seed, draws in runs.items() if draws}
+    other = {seed: draws for seed, draws in others.items() if draws}
+    if not one or not other:
         return None
-    n_seeds = min(len(runs), len(others))
-    one, other = np.array(runs[:n_seeds]), np.array(others[:n_seeds])  # (S, draws)
-    differences = _draw_seeds(one - other)
-    return float(differences.std(ddof=1))
+    common = sorted(one.keys() & other.keys())
+    if not common:
+        return float((_mean(one) - _mean(other)).std(ddof=1))
+    pairs = [np.subtract(one[seed], other[seed]) for seed in common]
+    return float(np.sqrt(_variance_of_mean(np.array(pairs))))
 
 
-def _draw_seeds(values: FloatArray) -> FloatArray:
-    """For each draw the mean over seeds that are drawn too: (S, draws) -> (draws,)."""
-    n_seeds, n_draws = values.shape
-    seeds = np.random.default_rng(1).integers(n_seeds, size=(n_seeds, n_draws))
-    means: FloatArray = np.take_along_axis(values, seeds, axis=0).mean(0)
+def _mean(draws: Mapping[int, Draws]) -> FloatArray:
+    means: FloatArray = np.mean([*draws.values()], axis=0)
     return means
+
+
+def _variance_of_mean(values: FloatArray) -> float:
+    """Of the mean over seeds and rows: (S, draws).
+
+    Few seeds spread less than all do, hence S - 1. Each seed's own luck with the rows
+    is in the spread over draws and in that over seeds, and so is taken off once.
+    """
+    n_seeds = len(values)
+    by_rows = float(values.mean(0).var(ddof=1))
+    if n_seeds == 1:
+        return by_rows
+    by_seeds = float(values.mean(1).var(ddof=1)) / n_seeds
+    own = values - values.mean(0)
+    by_both = float(own.var(axis=1, ddof=1).mean()) / (n_seeds - 1)
+    return by_rows + max(0.0, by_seeds - by_both)

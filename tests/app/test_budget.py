@@ -5,18 +5,22 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from app import jobs
 from app.jobs import JobSettings
+from app.jobs.budget import reserve
 from app.jobs.planning import make_children
 from app.storage import blobs
 from app.storage.tables import Job, utc_now
 from lometab.space import NEIGHBOURS
 from tests.support.families import claim, make_family
+from tests.support.http import post
 from tests.support.jobs import make_job, read
 from tests.support.outcomes import outcome
+from tests.support.tables import make_csv
 
 pytestmark = pytest.mark.both_databases
 
@@ -103,6 +107,31 @@ def test_the_search_leaves_time_for_the_model(session: Session) -> None:
     assert jobs.find_deadline(parent) == parent.started_at + timedelta(seconds=6)
     parent.config = {"max_runtime_seconds": 10}
     assert jobs.find_deadline(parent) == parent.started_at + timedelta(seconds=10)
+
+
+def test_more_time_is_left_where_the_table_is_large(session: Session) -> None:
+    assert reserve(600) == reserve(600, 1) == 60
+    assert reserve(600, 50) == 100
+    assert reserve(600, 1000) == 300  # not all of it
+    parent = make_search(session)
+    claim(session)
+    parent = read(session, parent)
+    assert parent.started_at is not None
+    parent.estimate = {**parent.estimate, "reserve_seconds": 40.0}
+    assert jobs.find_deadline(parent) == parent.started_at + timedelta(seconds=60)
+
+
+def test_the_time_that_is_left_is_told(client: TestClient) -> None:
+    def read_reserve(n_rows: int, **more: Any) -> float | None:
+        config = {"target": "y", "columns": {"label": "ignore"}, **more}
+        answer = post(client, make_csv(n_rows), config)
+        assert answer.status_code == 202, answer.text
+        seconds: float | None = answer.json()["estimate"]["reserve_seconds"]
+        return seconds
+
+    small, large = (read_reserve(n, time_budget_seconds=10) for n in (60, 100_000))
+    assert (small, large) == (4, 5)
+    assert read_reserve(60) is None
 
 
 def test_out_of_time_ends_the_search_with_a_model_of_its_trials(

@@ -4,9 +4,15 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from app.cli import reports
+from lometab.evaluation import compare_cells
+from tests.support.outcomes import outcome
 
 pytestmark = pytest.mark.processes
 
@@ -198,3 +204,16 @@ def test_the_data_directory_does_not_depend_on_the_folder(tmp_path: Path) -> Non
         for folder in (tmp_path, here, old)
     ]
     assert found == [*[str(tmp_path / "home" / "lometab")] * 2, "lometab-data"]
+
+
+def test_a_baseline_in_the_lead_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [{"rank": 1}, {"variant": "catboost"}]
+    runs = [[outcome(0.8)], [outcome(0.9)]]
+    compared = asdict(compare_cells(settings, runs, baselines=[1]))
+    job = SimpleNamespace(
+        id="job_1", info={"kind": "sweep"}, comparison={"comparison": compared}
+    )
+    reports._print_comparison(job)  # type: ignore[arg-type]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "cell 1 (catboost) is ahead on validation" in said
+    assert "promote job_1 --cell 0" in said

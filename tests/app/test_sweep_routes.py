@@ -1,14 +1,20 @@
 """Sweeps and searches over HTTP, in process: asked for, shown, refused, promoted."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
 from app import jobs
+from app.storage.tables import Job
+from lometab.evaluation import DRAWS
 from tests.support.http import check_problem
+from tests.support.outcomes import outcome
 from tests.support.tables import make_csv
 
 TABLE = make_csv(120)
@@ -52,6 +58,33 @@ def test_a_sweep_as_the_api_shows_it(client: TestClient) -> None:
     assert client.post(f"/jobs/{job['id']}/cancel").json()["status"] == "cancelled"
     assert client.delete(f"/jobs/{job['id']}").status_code == 204
     assert client.get(children[0]["links"]["self"]).status_code == 404
+
+
+def test_runs_of_the_same_seed_are_compared(
+    client: TestClient, session: Session
+) -> None:
+    """One cell's first run has failed; its second one is no pair of others' first."""
+    sweep = {"grid": {"rank": [1, 2]}, "seeds": 3}
+    job = post(client, kind="sweep", sweep=sweep, baselines=["catboost"])
+    luck = [[0.01 * seed * (i % 7 - 3) for i in range(100)] for seed in (1, -1, 2)]
+    children = session.scalars(sa.select(Job).where(Job.parent_id == job["id"])).all()
+    for each in children:
+        assert each.number is not None and each.repeat is not None
+        if (each.number, each.repeat) == (1, 0):
+            continue  # as if it had failed
+        score = [0.8, 0.7, 0.9][each.number]
+        draws = [score + x for x in luck[each.repeat]]
+        each.outcome = {**asdict(outcome(score)), DRAWS: draws}
+    session.commit()
+    compared = client.get(job["links"]["sweep"]).json()["comparison"]
+    behind = [each["behind"] for each in compared["cells"]]
+    assert behind[1] == pytest.approx({"score": 0.1, "standard_error": 0}, abs=1e-9)
+    # CatBoost is ahead, and no model can be made of it.
+    assert behind[2]["score"] == pytest.approx(-0.1)
+    assert (compared["best_score"], compared["best_model"]) == (2, 0)
+    assert (compared["tied"], compared["recommended"]) == ([0], 0)
+    settings = compared["cells"][2]["settings"]
+    assert settings == {"variant": "catboost"}
 
 
 @pytest.mark.both_databases

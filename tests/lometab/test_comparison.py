@@ -124,7 +124,7 @@ def test_draws_are_scores_of_the_same_rows() -> None:
     # A run that is right wherever the other is, and on three more rows: surely better.
     better = p.copy()
     better[np.flatnonzero(p[:, 0] < 0.5)[:3]] = [0.9, 0.1]
-    error = difference_error([draw_scores(y, better)], [draws])
+    error = difference_error({0: draw_scores(y, better)}, {0: draws})
     assert error is not None and error == pytest.approx(3**0.5 / 400, rel=0.3)
     assert error < np.std(draws) / 4
     y = rng.normal(size=300)
@@ -133,12 +133,80 @@ def test_draws_are_scores_of_the_same_rows() -> None:
 
 
 def test_seeds_that_differ_are_noise_too() -> None:
-    rows = [[0.5, 0.5, 0.5, 0.5] * 25, [0.7] * 100]
-    assert difference_error([rows[0]], [[0.4] * 100]) == pytest.approx(0, abs=1e-9)
-    error = difference_error(rows, [[0.4] * 100, [0.4] * 100])
-    assert error == pytest.approx(0.1 / 2**0.5, rel=0.2)
-    assert difference_error([[]], [[0.4] * 100]) is None  # of an older version
-    assert difference_error([], [[0.4] * 100]) is None
+    rows = {0: [0.5] * 100, 1: [0.7] * 100}
+    other = dict.fromkeys((0, 1), [0.4] * 100)
+    assert difference_error({0: rows[0]}, other) == pytest.approx(0, abs=1e-9)
+    # The sample deviation of 0.1 and 0.3, over the root of two.
+    assert difference_error(rows, other) == pytest.approx(0.1)
+    assert difference_error({0: []}, other) is None  # of an older version
+    assert difference_error({}, other) is None
+
+
+def test_runs_of_the_same_seed_are_pairs() -> None:
+    """Whichever other runs have failed."""
+    rng = np.random.default_rng(0)
+    luck = {seed: rng.normal(size=100).tolist() for seed in range(3)}
+    better = {seed: [x + 0.1 for x in luck[seed]] for seed in (1, 2)}
+    assert difference_error(better, luck) == pytest.approx(0, abs=1e-9)
+    assert difference_error(luck, better) == pytest.approx(0, abs=1e-9)
+    # Without a seed in common, there are still the same rows.
+    assert difference_error({0: luck[0]}, {1: luck[0]}) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+@pytest.mark.parametrize(
+    ("by_seeds", "by_rows", "by_both"),
+    [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)],
+    ids=["seeds", "rows", "both", "all"],
+)
+def test_a_standard_error_is_as_large_as_the_error(
+    n_seeds: int, by_seeds: float, by_rows: float, by_both: float
+) -> None:
+    rng = np.random.default_rng(0)
+    n_runs, n_draws, squares = 400, 100, []
+
+    def draw(n: int) -> np.ndarray:
+        """What resampling makes of the luck with the rows: each seed's center with
+        it, and around it the draws."""
+        return rng.normal(size=(n, 1)) + rng.normal(size=(n, n_draws))
+
+    for _ in range(n_runs):
+        values = by_seeds * rng.normal(size=(n_seeds, 1)) + np.zeros(n_draws)
+        values = values + by_rows * draw(1) + by_both * draw(n_seeds)
+        runs = dict(enumerate(values.tolist()))
+        none = dict.fromkeys(runs, [0.0] * n_draws)
+        error = difference_error(runs, none)
+        assert error is not None
+        squares.append(error**2)
+    true = (by_seeds**2 / n_seeds + by_rows**2 + by_both**2 / n_seeds) ** 0.5
+    # Too large rather than too small: what is taken off may not make it negative.
+    assert 0.93 < np.mean(squares) ** 0.5 / true < 1.3
+
+
+def test_a_baseline_ahead_is_told_and_not_recommended() -> None:
+    rng = np.random.default_rng(0)
+    y = np.zeros(400, int)
+    one, strong = answers(rng, 0.7), answers(rng, 0.95)
+    other = one.copy()
+    flipped = rng.permutation(400)[:40]
+    other[flipped] = other[flipped][:, ::-1]
+    cells = [one, other, strong]
+    runs = [[outcome(accuracy(y, p))] for p in cells]
+    draws = [{0: draw_scores(y, p)} for p in cells]
+    settings = [{"rank": 1}, {"rank": 2}, {"variant": "catboost"}]
+    compared = compare_cells(settings, runs, None, draws, baselines=[2])
+    alone = compare_cells(settings[:2], runs[:2], None, draws[:2])
+    assert (compared.best_score, compared.best_model) == (2, alone.best_score)
+    assert (compared.tied, compared.recommended) == (alone.tied, alone.recommended)
+    assert alone.tied
+    behind = compared.cells[2].behind
+    assert behind is not None and behind.score < -5 * behind.standard_error < 0
+    # Nor does anything else become the best because nothing is known of its noise.
+    unknown = compare_cells(settings, runs, None, [*draws[:2], {0: []}], [2])
+    assert (unknown.tied, unknown.recommended) == (alone.tied, alone.recommended)
+    # While nothing else has ended, nothing is recommended.
+    first = compare_cells(settings, [[], [], runs[2]], None, [{}, {}, draws[2]], [2])
+    assert (first.best_score, first.best_model, first.recommended) == (2, None, None)
 
 
 def test_a_simple_cell_as_good_as_the_best_is_recommended() -> None:
@@ -154,7 +222,7 @@ def test_a_simple_cell_as_good_as_the_best_is_recommended() -> None:
         cells = [lucky, base, poor]
     runs = [[outcome(accuracy(y, p))] for p in cells]
     runs[1] = [replace(runs[1][0], n_parameters=1000)]
-    draws = [[draw_scores(y, p)] for p in cells]
+    draws = [{0: draw_scores(y, p)} for p in cells]
     compared = compare_cells([{}, {}, {}], runs, draws=draws)
     assert compared.best_score == 1
     behind = [cell.behind for cell in compared.cells]

@@ -3,6 +3,7 @@
 import doctest
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -444,6 +445,42 @@ def test_cross_validation_search_and_pipelines() -> None:
     model = make_pipeline(scaled, classifier(max_epochs=2)).fit(X, y)
     assert model.predict_proba(X).shape == (90, 3)
     assert clone(classifier(columns={"x0": "ignore"})).columns == {"x0": "ignore"}
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "seconds_per_epoch", "expected"),
+    [
+        (None, None, 1),  # a small table
+        (None, 0.6, 2),
+        (None, 60.0, 3),
+        (2, None, 2),
+        (-1, None, 3),
+        (-2, None, 2),
+        (-9, None, 1),
+    ],
+)
+def test_threads_are_as_many_as_help_or_as_are_asked_for(
+    n_jobs: int | None,
+    seconds_per_epoch: float | None,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)  # of the machine, not ours
+    monkeypatch.setattr(lometab.estimator, "count_cpus", lambda: 3)
+    if seconds_per_epoch is not None:
+        monkeypatch.setattr(
+            lometab.estimator, "guess_epoch", lambda *_: seconds_per_epoch
+        )
+    torch.set_num_threads(4)
+    used: list[int] = []
+
+    def on_epoch(_: Any) -> bool:
+        used.append(torch.get_num_threads())
+        return True
+
+    regressor(n_jobs=n_jobs).fit(*numbers(), on_epoch=on_epoch)
+    assert used == [expected]
+    assert torch.get_num_threads() == 4  # as it was
 
 
 def test_progress_is_shown_when_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

@@ -317,6 +317,25 @@ def test_the_caller_can_stop_and_keep_the_best() -> None:
     assert torch.equal(result.model.head.weight, whole.model.head.weight)
 
 
+@pytest.mark.parametrize(("n_asked", "n_epochs"), [(1, 1), (7, 2)])
+def test_a_stop_does_not_wait_for_the_end_of_an_epoch(
+    n_asked: int, n_epochs: int
+) -> None:
+    """On a large table the first epoch alone may be longer than the time there is."""
+    asked: list[bool] = []
+
+    def is_stop_wanted() -> bool:  # after each of the five steps of an epoch
+        asked.append(True)
+        return len(asked) == n_asked
+
+    result = run(is_stop_wanted=is_stop_wanted)
+    assert result.stopped_early
+    assert (len(asked), len(result.history)) == (n_asked, n_epochs)
+    last = result.history[-1]
+    assert math.isfinite(last.val_score) and 0.1 < last.train_loss < 10
+    assert_same(run(is_stop_wanted=lambda: False), run())
+
+
 def test_the_caller_can_cancel() -> None:
     def cancel(progress: Progress) -> None:
         raise TrainingCancelled(f"at {progress.epoch}")

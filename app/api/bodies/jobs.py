@@ -135,6 +135,11 @@ class EstimateRead(BaseModel):
         description="If training goes on to `max_epochs`, with all seeds, cells or "
         "trials; it usually stops earlier.",
     )
+    reserve_seconds: float | None = Field(
+        default=None,
+        description="Of a search on a budget of time: what is left of it to make the "
+        "model, check it and report on it. It grows with the table.",
+    )
     basis: Literal["assumed", "workers", "run"] | None = Field(
         default=None,
         description="What the seconds come from: a guess, what workers have measured "

@@ -78,7 +78,7 @@ function button(comparison, found, { name, measure, isLess }, { range: [low, hig
   const value = (/** @type {any} */ cell) => /** @type {number} */ (valueOf(cell, measure));
   const cell = ended.reduce((a, b) => ((isLess ? value(b) < value(a) : value(b) > value(a)) ? b : a));
   const share = high > low ? (isLess ? high - value(cell) : value(cell) - low) / (high - low) : 0.5;
-  const best = measure === "ece" ? comparison.best_calibration : measure === "score" ? comparison.best_score : null;
+  const best = measure === "ece" ? comparison.best_calibration : measure === "score" ? comparison.best_model : null;
   const isTied = measure === "score" && comparison.tied.includes(cell.cell);
   const mark = cell.cell === best ? "★" : isTied ? "≈" : "";
   // No shade between those on which dark words can be read, and light ones.

@@ -156,10 +156,11 @@ function notOnMap(comparison, chosen, open) {
 }
 
 /** What stands out. @param {any} comparison */
-function sweepWords({ cells, tied, best_score: best, recommended, collapsed, metric }) {
-  if (best === null) return ["No cell is finished yet."];
+function sweepWords({ cells, tied, best_score: first, best_model: best, recommended, collapsed, metric }) {
   const words = (/** @type {number} */ cell) => settingWords(cells[cell].settings);
-  const said = [`The best cell is ${words(best)}, with ${measureWord(metric)} ${num(cells[best].val.score.mean)} on validation; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
+  const ahead = first === best ? [] : [`${words(first)} is ahead, with ${measureWord(metric)} ${num(cells[first].val.score.mean)} on validation; it is there for comparison, and no model can be made of it.`];
+  if (best === null) return [...ahead, first === null ? "No cell is finished yet." : "No other cell is finished yet."];
+  const said = [...ahead, `The best ${ahead.length ? "other " : ""}cell is ${words(best)}, with ${measureWord(metric)} ${num(cells[best].val.score.mean)} on validation; ${tied.length > 1 ? `${count(tied.length - 1, "other cell is", "other cells are")} within noise of it` : "no other is within noise of it"}.`];
   if (recommended !== null && recommended !== best) said.push(`Of these, ${words(recommended)} is the smallest: take it unless you know better.`);
   for (const each of collapsed) said.push(`With ${each.setting} ${each.values.join(", ")} the members are nearly the same: the ensemble has collapsed.`);
   return said;
