@@ -1,5 +1,6 @@
 """Small files that unpack to gigabytes are refused while they are small."""
 
+import gzip
 import io
 import json
 import subprocess
@@ -115,8 +116,19 @@ def bombs() -> dict[str, tuple[str, bytes]]:
         "upload arrow dictionary": ("upload", arrow(pointing(3000, MEGABYTE), "zstd")),
         "upload parquet value": ("upload", value),
         "upload nulls": ("upload", arrow(nulls)),
+        "upload json names": ("upload", gzip.compress(wide_json())),
+        "upload json lists": (
+            "upload",
+            gzip.compress(b'{"columns":["a"],"data":[[0]' + b",[0]" * 2**24 + b"]}"),
+        ),
     }
     return found
+
+
+def wide_json() -> bytes:
+    """Many names in the first object, and none in many others."""
+    names = ",".join(f'"{i}":0' for i in range(9000))
+    return f"[{{{names}}}{',{}' * 300_000}]".encode()
 
 
 BOMBS = [
@@ -128,6 +140,8 @@ BOMBS = [
     "upload arrow dictionary",
     "upload parquet value",
     "upload nulls",
+    "upload json names",
+    "upload json lists",
 ]
 
 
