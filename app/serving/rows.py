@@ -272,10 +272,14 @@ _MAX_DECODED = 2**30
 
 def _open_sheet(body: Body, known: Collection[str], options: ReadOptions) -> CsvRows:
     """A sheet of a workbook, as the CSV that it is written out to."""
-    text = io.StringIO(newline="")
-    with _refusing("an Excel workbook"):
+    written = io.BytesIO()
+    with (
+        _refusing("an Excel workbook"),
+        io.TextIOWrapper(written, "utf-8", newline="", write_through=True) as text,
+    ):
         sheet = write_sheet(body, text, options, _SHEET_LIMITS)
-    rows = CsvRows(text.getvalue().encode(), known, options=as_csv(options))
+        content = written.getvalue()
+    rows = CsvRows(content, known, options=as_csv(options))
     if options.sheet is None and len(sheet.names) > 1:
         told = f"the first of {len(sheet.names)} sheets was read, {sheet.name!r}; set "
         rows.warnings = [told + "`sheet` to read another", *rows.warnings]
