@@ -155,6 +155,10 @@ class PredictApp:
         finally:
             self.n_tables -= 1
 
+    async def run_large(self, function: Callable[[], Found]) -> Found:
+        """For other protocols, which read large bodies themselves."""
+        return await self._in_thread(function)
+
     async def _in_thread(self, function: Callable[[], Found]) -> Found:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function)

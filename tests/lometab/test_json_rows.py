@@ -1,4 +1,4 @@
-"""Tables in JSON are read in pieces, wherever these end, or refused for what they are."""
+"""JSON tables are read in pieces, wherever these end, or refused for what they are."""
 
 import json
 from typing import Any
