@@ -15,6 +15,7 @@ from app.serving.neighbours import (
     write_columns,
     write_json,
 )
+from app.serving.rows import check_lists
 from lometab.answers import flatten
 from lometab.errors import DataError, suggest
 from lometab.table import clip
@@ -64,6 +65,7 @@ _NAN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|NaN', re.DOTALL)
 
 def _parse(body: bytes) -> Any:
     """JSON, in which MLflow's own client writes NaN for what is missing."""
+    check_lists(body)
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

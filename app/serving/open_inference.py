@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from app.answering import FIELDS
 from app.errors import AppError, TooLarge
 from app.serving.neighbours import Answered, Asked, check_rows, write_columns
+from app.serving.rows import check_lists
 from app.settings import get_settings
 from lometab.errors import DataError, suggest
 from lometab.table import clip
@@ -168,18 +169,18 @@ Values = list[Any] | NDArray[Any]
 _MAX_DIGITS = 20
 
 
-def _split(body: bytes, length: bytes | None) -> tuple[memoryview, memoryview]:
-    """The JSON, and the bytes behind it."""
-    view = memoryview(body)
+def _split(body: bytes, length: bytes | None) -> tuple[bytes, memoryview]:
+    """The JSON, and the bytes behind it, which are not copied."""
     if length is None:
-        return view, view[:0]
+        return body, memoryview(b"")
     is_length = length.isdigit() and len(length) <= _MAX_DIGITS
     if not is_length or int(length) > len(body):
         raise DataError("Inference-Header-Content-Length is not that of the body")
-    return view[: int(length)], view[int(length) :]
+    return body[: int(length)], memoryview(body)[int(length) :]
 
 
-def _parse(head: memoryview) -> dict[str, Any]:
+def _parse(head: bytes) -> dict[str, Any]:
+    check_lists(head)
     try:
         found = orjson.loads(head)
     except orjson.JSONDecodeError as error:

@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import orjson
 import pyarrow as pa
 
+from app.errors import TooLarge
+from app.settings import get_settings
 from lometab.errors import DataError, FileTooLarge
 from lometab.table import (
     MAX_VALUE,
@@ -76,6 +78,7 @@ def open_rows(
     """The rows of a body that is not JSON; the arguments are those of `CsvRows`."""
     if kind == "lines":
         content = body if isinstance(body, bytes) else body.read_bytes()
+        check_lists(content)
         with _refusing("JSON lines"):
             return Records(read_json_lines(content.decode("utf-8-sig")))
     if kind == "csv":
@@ -92,6 +95,7 @@ def open_rows(
 def read_json(body: Body) -> tuple[Rows, dict[str, Any]]:
     """The rows, and what else the object holds."""
     content = body if isinstance(body, bytes) else body.read_bytes()
+    check_lists(content)
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -115,6 +119,21 @@ def read_json(body: Body) -> tuple[Rows, dict[str, Any]]:
     if isinstance(found.get("index"), list):
         found.pop("index")  # as pandas' to_json(orient="split") writes it
     return matrix, found
+
+
+def check_lists(content: bytes) -> None:
+    """Refuse JSON that is lists in lists: as objects they take thirty times their
+    bytes, and nothing else is done while millions of them are made.
+
+    A row is one of them; as many again may be in texts.
+    """
+    most = 2 * get_settings().max_predict_rows
+    if len(content) <= most:
+        return
+    if content.count(b"[") + content.count(b"{") > most:
+        raise TooLarge(
+            f"the JSON has more than {most} lists and objects; send the rows in parts"
+        )
 
 
 class Records:

@@ -24,7 +24,8 @@ from lometab.table.values import BLANKS
 _MAX_BYTES = 2**28
 _MAX_WHOLE = 2**30
 """Bytes that a text may take as objects if it is parsed as a whole."""
-_OBJECT_BYTES, _LIST_BYTES, _VALUE_BYTES = 200, 120, 40
+_LIST_BYTES, _VALUE_BYTES = 400, 40
+"""Of an object as of a list: more than most take, as many of them take time, too."""
 _CELLS = 2**20
 """Of a batch."""
 
@@ -122,11 +123,8 @@ def _open_whole(source: Path) -> "Pieces | _Columns":
 
 
 def _measure(content: bytes) -> None:
-    n_bytes = (
-        content.count(b"{") * _OBJECT_BYTES
-        + content.count(b"[") * _LIST_BYTES
-        + content.count(b",") * _VALUE_BYTES
-    )
+    n_lists = content.count(b"{") + content.count(b"[")
+    n_bytes = n_lists * _LIST_BYTES + content.count(b",") * _VALUE_BYTES
     if n_bytes > _MAX_WHOLE:
         raise FileTooLarge(
             f"the JSON file would take {n_bytes >> 20} MiB of memory, beyond the limit "

@@ -200,6 +200,24 @@ def test_columns_rows_and_bytes_are_bounded(
     check_problem(post("infer", body, **told), 413, "limit of 2000 bytes")
 
 
+def test_lists_are_counted_before_they_are_made(
+    client: TestClient,
+    model_id: str,
+    post: Post,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(get_settings(), "max_predict_rows", 1000)
+    lists = "[" + "[1]," * 3000 + "[1]]"
+    says = "more than 2000 lists"
+    check_problem(post("invocations", f'{{"instances": {lists}}}'), 413, says)
+    check_problem(post("infer", f'{{"inputs": {lists}}}'), 413, says)
+    path = f"/models/{model_id}/predict"
+    lines = "{}\n" * 3000
+    for body, kind in ((f'{{"rows": {lists}}}', "json"), (lines, "x-ndjson")):
+        headers = {"Content-Type": f"application/{kind}"}
+        check_problem(client.post(path, content=body, headers=headers), 413, says)
+
+
 def test_texts_are_read_as_far_as_the_shape_goes(client: TestClient) -> None:
     rest = struct.pack("<I", 0) * 100_000
     body, headers = pack(of_bytes("a", "BYTES", 3, len(rest)), rest=rest)
