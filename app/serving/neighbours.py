@@ -154,13 +154,10 @@ async def _predict(
     scope: Scope, receive: Receive, reference: str, asked: Asked
 ) -> bytes:
     """The answer, in JSON."""
-    query = "&".join(
-        f"{name}={_to_query(name, value)}" for name, value in asked.options.items()
-    )
     inner: Scope = {
         **scope,
         "path": f"/models/{reference}/predict",
-        "query_string": query.encode(),
+        "query_string": make_query(asked.options).encode(),
         "headers": [
             (b"content-type", asked.content_type.encode()),
             (b"content-length", b"%d" % len(asked.body)),
@@ -187,6 +184,11 @@ async def _predict(
 
     await get_predict()(inner, receive_again, keep, reference)
     return b"".join(pieces)
+
+
+def make_query(options: Mapping[str, Any]) -> str:
+    pairs = [(name, _to_query(name, value)) for name, value in options.items()]
+    return "&".join(f"{name}={text}" for name, text in pairs)
 
 
 def _to_query(name: str, value: Any) -> str:
