@@ -60,7 +60,7 @@ class PredictApp:
         self._explaining: Batcher[SmallRequest, Result] = Batcher(
             self._explain, threads=settings.explain_threads, is_shared=False
         )
-        self._spools = Spools(settings)
+        self.spools = Spools(settings)
         self._threads = ThreadPoolExecutor(
             settings.table_threads, thread_name_prefix="tables"
         )
@@ -134,7 +134,7 @@ class PredictApp:
         await self._in_thread(lambda: find_served(request.secret, request.reference))
         check_space(self._settings, request.length or 0)
         limit = find_limit(request.kind, self._settings)
-        async with self._spools.take(request.secret, receive, limit) as path:
+        async with self.spools.take(request.secret, receive, limit) as path:
             with self._take_table():
                 await self._answer_table(request, path, scope, receive, send)
 
@@ -183,6 +183,10 @@ class PredictApp:
     def _check_tables(self) -> None:
         if self.n_tables >= self._settings.table_queue:
             raise Overloaded("many large tables are being answered; ask again later")
+
+    async def run_large(self, function: Callable[[], Found]) -> Found:
+        """For other protocols, which read large bodies themselves."""
+        return await self._in_thread(function)
 
     async def _in_thread(self, function: Callable[[], Found]) -> Found:
         loop = asyncio.get_running_loop()

@@ -15,9 +15,12 @@ import orjson
 from numpy.typing import NDArray
 
 from app.answering import FIELDS
-from app.errors import AppError
-from app.serving.neighbours import Answered, Asked
+from app.errors import AppError, TooLarge
+from app.serving.neighbours import Answered, Asked, check_rows, write_columns
+from app.serving.rows import check_lists
+from app.settings import get_settings
 from lometab.errors import DataError, suggest
+from lometab.table import clip
 
 HEADER = b"inference-header-content-length"
 TYPES: dict[str, str] = {
@@ -56,20 +59,29 @@ class OpenInference:
         head, rest = _split(body, headers.get(HEADER))
         request = _parse(head)
         self._id = request.get("id")
+        if not isinstance(self._id, str | None):
+            raise DataError("id must be a text")
         parameters = _get(request, "parameters", dict, {})
         self._all_binary = bool(parameters.get("binary_data_output", False))
         self._read_outputs(_get(request, "outputs", list, []))
-        columns: dict[str, list[Any]] = {}
-        for tensor in _get(request, "inputs", list, []):
-            name, values, rest = _read_tensor(tensor, rest)
+        columns: dict[str, Values] = {}
+        start = 0
+        for tensor in _read_inputs(request):
+            name, values, start = _read_tensor(tensor, rest, start)
             if name in columns:
-                raise DataError(f"there are two inputs {name!r}", column=name)
+                raise DataError(
+                    f"there are two inputs {clip(name)!r}", column=clip(name)
+                )
             columns[name] = values
-        if rest:
-            raise DataError(f"{len(rest)} bytes are left behind the last input")
+        if start < len(rest):
+            raise DataError(f"{len(rest) - start} bytes are left behind the last input")
+        lengths = {len(values) for values in columns.values()}
+        if len(lengths) > 1:
+            told = sorted(lengths)[:20]
+            raise DataError(f"all inputs must have as many rows, however: {told}")
         return Asked(
             "application/json",
-            orjson.dumps({"columns": [*columns], "data": _to_rows(columns)}),
+            write_columns(columns, _cut),
             self._read_options(parameters),
         )
 
@@ -77,8 +89,8 @@ class OpenInference:
         for name in parameters:
             if name not in (*OPTIONS, *_PASSED_OVER):
                 raise DataError(
-                    f"there is no parameter {name!r}{suggest(name, OPTIONS)}; there "
-                    f"are {', '.join(OPTIONS)}"
+                    f"there is no parameter {clip(name)!r}{suggest(name, OPTIONS)}; "
+                    f"there are {', '.join(OPTIONS)}"
                 )
         options = {name: parameters[name] for name in OPTIONS if name in parameters}
         if self._wanted is not None:
@@ -88,10 +100,13 @@ class OpenInference:
     def _read_outputs(self, outputs: Sequence[Any]) -> None:
         for output in outputs:
             name = output.get("name") if isinstance(output, dict) else None
+            if not isinstance(name, str):
+                raise DataError("an output is an object with a name")
             if name not in FIELDS:
-                hint = suggest(str(name), FIELDS)
+                hint = suggest(name, FIELDS)
                 raise DataError(
-                    f"there is no output {name!r}{hint}; there are {', '.join(FIELDS)}"
+                    f"there is no output {clip(name)!r}{hint}; there are "
+                    f"{', '.join(FIELDS)}"
                 )
             parameters = _get(output, "parameters", dict, {})
             if "classification" in parameters:
@@ -149,16 +164,23 @@ class OpenInference:
 # Tensors that come
 
 
-def _split(body: bytes, length: bytes | None) -> tuple[bytes, bytes]:
-    """The JSON, and the bytes behind it."""
+Values = list[Any] | NDArray[Any]
+"""A column; what came as bytes stays so until it is written."""
+_MAX_DIGITS = 20
+
+
+def _split(body: bytes, length: bytes | None) -> tuple[bytes, memoryview]:
+    """The JSON, and the bytes behind it, which are not copied."""
     if length is None:
-        return body, b""
-    if not length.isdigit() or int(length) > len(body):
+        return body, memoryview(b"")
+    is_length = length.isdigit() and len(length) <= _MAX_DIGITS
+    if not is_length or int(length) > len(body):
         raise DataError("Inference-Header-Content-Length is not that of the body")
-    return body[: int(length)], body[int(length) :]
+    return body[: int(length)], memoryview(body)[int(length) :]
 
 
 def _parse(head: bytes) -> dict[str, Any]:
+    check_lists(head)
     try:
         found = orjson.loads(head)
     except orjson.JSONDecodeError as error:
@@ -175,43 +197,58 @@ def _get(found: Any, name: str, kind: type, default: Any) -> Any:
     return value
 
 
-def _read_tensor(tensor: Any, rest: bytes) -> tuple[str, list[Any], bytes]:
-    """A column's name and values, and the bytes of the inputs after it."""
+def _read_inputs(request: Mapping[str, Any]) -> list[Any]:
+    inputs: list[Any] = _get(request, "inputs", list, [])
+    most = get_settings().max_columns
+    if len(inputs) > most:
+        raise TooLarge(f"there are {len(inputs)} inputs, beyond the limit of {most}")
+    return inputs
+
+
+def _read_tensor(tensor: Any, rest: memoryview, start: int) -> tuple[str, Values, int]:
+    """A column's name and values, and where the bytes of the next one begin."""
     if not isinstance(tensor, dict) or not isinstance(tensor.get("name"), str):
         raise DataError("an input is an object with a name")
     name, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
-    if datatype != "BYTES" and datatype not in TYPES:
+    told = clip(name)
+    if not isinstance(datatype, str) or datatype not in (*TYPES, "BYTES"):
+        given = f"the datatype {clip(datatype)!r}" if isinstance(datatype, str) else ""
         raise DataError(
-            f"the input {name!r} has the datatype {datatype!r}, however it must be one "
+            f"the input {told!r} has {given or 'no datatype'}, however it must be one "
             f"of {', '.join(TYPES)} or BYTES",
-            column=name,
+            column=told,
         )
-    n_rows = _read_shape(name, shape)
+    n_rows = _read_shape(told, shape)
+    values: Values
     size = _get(tensor, "parameters", dict, {}).get("binary_data_size")
     if size is None:
         values = _flatten(tensor.get("data"))
     else:
-        if not isinstance(size, int) or not 0 <= size <= len(rest):
-            raise DataError(f"binary_data_size of {name!r} is not what was sent")
-        values = _from_bytes(name, datatype, rest[:size])
-        rest = rest[size:]
+        if type(size) is not int or not 0 <= size <= len(rest) - start:
+            raise DataError(f"binary_data_size of {told!r} is not what was sent")
+        values = _from_bytes(told, datatype, rest[start : start + size], n_rows)
+        start += size
     if len(values) != n_rows:
         raise DataError(
-            f"the input {name!r} has {len(values)} values, however its shape says "
+            f"the input {told!r} has {len(values)} values, however its shape says "
             f"{n_rows}",
-            column=name,
+            column=told,
         )
-    return name, values, rest
+    return name, values, start
 
 
 def _read_shape(name: str, shape: Any) -> int:
-    is_list = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    if not is_list or len(shape) not in (1, 2) or shape[1:] not in ([], [1]):
+    is_shape = isinstance(shape, list) and len(shape) in (1, 2)
+    if not (is_shape and all(type(n) is int and n >= 0 for n in shape)) or (
+        shape[1:] not in ([], [1])
+    ):
+        numbers = is_shape and all(type(n) is int for n in shape)
         raise DataError(
-            f"the input {name!r} must be one column, with the shape [N] or [N, 1], "
-            f"however: {shape}",
+            f"the input {name!r} must be one column, with the shape [N] or [N, 1]"
+            + (f", however: {shape}" if numbers else ""),
             column=name,
         )
+    check_rows(shape[0])
     return int(shape[0])
 
 
@@ -223,38 +260,38 @@ def _flatten(data: Any) -> list[Any]:
     ]
 
 
-def _from_bytes(name: str, datatype: str, content: bytes) -> list[Any]:
+def _from_bytes(name: str, datatype: str, content: memoryview, n_rows: int) -> Values:
     if datatype == "BYTES":
-        return _read_texts(name, content)
+        return _read_texts(name, content, n_rows)
     kind = np.dtype(TYPES[datatype])
     if len(content) % kind.itemsize:
         raise DataError(f"the bytes of {name!r} are no {datatype}", column=name)
-    values: list[Any] = np.frombuffer(content, kind).tolist()
-    if kind.kind == "f":
-        return [None if math.isnan(value) else value for value in values]
-    return values
+    return np.frombuffer(content, kind)
 
 
-def _read_texts(name: str, content: bytes) -> list[str]:
-    """Each after its length, of four bytes."""
-    texts, start = [], 0
-    while start < len(content):
+def _read_texts(name: str, content: memoryview, n_rows: int) -> list[Any]:
+    """Each after its length, of four bytes; no more than one too many."""
+    texts: list[Any] = []
+    start = 0
+    while start < len(content) and len(texts) <= n_rows:
         if start + 4 > len(content):
             raise DataError(f"the bytes of {name!r} end within a length", column=name)
         (length,) = struct.unpack_from("<I", content, start)
         start += 4
         if start + length > len(content):
             raise DataError(f"the bytes of {name!r} end within a text", column=name)
-        texts.append(content[start : start + length].decode("utf-8", "replace"))
+        texts.append(str(content[start : start + length], "utf-8", "replace"))
         start += length
     return texts
 
 
-def _to_rows(columns: Mapping[str, list[Any]]) -> list[tuple[Any, ...]]:
-    lengths = {len(values) for values in columns.values()}
-    if len(lengths) > 1:
-        raise DataError(f"all inputs must have as many rows, however: {lengths}")
-    return [*zip(*columns.values(), strict=True)]
+def _cut(values: Values, start: int, stop: int) -> list[Any]:
+    if isinstance(values, list):
+        return values[start:stop]
+    found: list[Any] = values[start:stop].tolist()
+    if values.dtype.kind == "f":
+        return [None if math.isnan(value) else value for value in found]
+    return found
 
 
 # ----------------------------------------------------------------------------

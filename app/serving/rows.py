@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import orjson
 import pyarrow as pa
 
+from app.errors import TooLarge
+from app.settings import get_settings
 from lometab.errors import DataError, FileTooLarge
 from lometab.table import (
     MAX_VALUE,
@@ -76,6 +78,7 @@ def open_rows(
     """The rows of a body that is not JSON; the arguments are those of `CsvRows`."""
     if kind == "lines":
         content = body if isinstance(body, bytes) else body.read_bytes()
+        check_lists(content)
         with _refusing("JSON lines"):
             return Records(read_json_lines(content.decode("utf-8-sig")))
     if kind == "csv":
@@ -92,6 +95,7 @@ def open_rows(
 def read_json(body: Body) -> tuple[Rows, dict[str, Any]]:
     """The rows, and what else the object holds."""
     content = body if isinstance(body, bytes) else body.read_bytes()
+    check_lists(content)
     try:
         found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -115,6 +119,21 @@ def read_json(body: Body) -> tuple[Rows, dict[str, Any]]:
     if isinstance(found.get("index"), list):
         found.pop("index")  # as pandas' to_json(orient="split") writes it
     return matrix, found
+
+
+def check_lists(content: bytes) -> None:
+    """Refuse JSON that is lists in lists: as objects they take thirty times their
+    bytes, and nothing else is done while millions of them are made.
+
+    A row is one of them; as many again may be in texts.
+    """
+    most = 2 * get_settings().max_predict_rows
+    if len(content) <= most:
+        return
+    if content.count(b"[") + content.count(b"{") > most:
+        raise TooLarge(
+            f"the JSON has more than {most} lists and objects; send the rows in parts"
+        )
 
 
 class Records:
@@ -272,10 +291,14 @@ _MAX_DECODED = 2**30
 
 def _open_sheet(body: Body, known: Collection[str], options: ReadOptions) -> CsvRows:
     """A sheet of a workbook, as the CSV that it is written out to."""
-    text = io.StringIO(newline="")
-    with _refusing("an Excel workbook"):
+    written = io.BytesIO()
+    with (
+        _refusing("an Excel workbook"),
+        io.TextIOWrapper(written, "utf-8", newline="", write_through=True) as text,
+    ):
         sheet = write_sheet(body, text, options, _SHEET_LIMITS)
-    rows = CsvRows(text.getvalue().encode(), known, options=as_csv(options))
+        content = written.getvalue()
+    rows = CsvRows(content, known, options=as_csv(options))
     if options.sheet is None and len(sheet.names) > 1:
         told = f"the first of {len(sheet.names)} sheets was read, {sheet.name!r}; set "
         rows.warnings = [told + "`sheet` to read another", *rows.warnings]

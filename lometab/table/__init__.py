@@ -193,6 +193,9 @@ if TYPE_CHECKING:
     from lometab.table.sampling import (
         thin_rows as thin_rows,
     )
+    from lometab.table.scan import (
+        clip as clip,
+    )
     from lometab.table.schema import (
         BY_CALLER as BY_CALLER,
     )
@@ -279,6 +282,7 @@ _NAMES = {
     "reading": "Reading read_csv read_file",
     "records": "read_records",
     "sampling": "HELD_ROWS pick_rows share_rows thin_parts thin_rows",
+    "scan": "clip",
     "schema": "BY_CALLER BY_SPLIT Label Schema features infer_schema read_feature "
     "target",
     "splits": "PartName Parts Split split_rows",

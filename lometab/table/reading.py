@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
@@ -329,11 +329,8 @@ def _read_json(
     compression: Compression | None,
     limits: Limits,
 ) -> Reading:
-    names, batch, warnings = read_json_table(
-        source, limits.max_columns, limits.max_rows
-    )
-    check_table(batch.num_rows, batch.nbytes, limits)
-    n_rows, n_bytes = write_table(destination, names, [batch])
+    names, batches, warnings = read_json_table(source, limits)
+    n_rows, n_bytes = write_table(destination, names, _within(batches, limits))
     return Reading(
         format="json",
         compression=compression,
@@ -342,6 +339,17 @@ def _read_json(
         n_bytes=n_bytes,
         warnings=tuple(warnings),
     )
+
+
+def _within(
+    batches: Iterable[pa.RecordBatch], limits: Limits
+) -> Iterator[pa.RecordBatch]:
+    n_rows = n_bytes = 0
+    for batch in batches:
+        n_rows += batch.num_rows
+        n_bytes += batch.nbytes
+        check_table(n_rows, n_bytes, limits)
+        yield batch
 
 
 # ----------------------------------------------------------------------------

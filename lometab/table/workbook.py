@@ -2,40 +2,37 @@
 
 So titles above the header, units, totals, texts that are numbers and all else that
 people do in spreadsheets are found as in any file. openpyxl reads the workbook row by
-row; before it does, everything that it would hold in memory is measured.
+row; before it does, everything that it would hold in memory is measured
+(`workbook_parts.py`). Many cells may share one text: rows are measured before they are
+written.
 """
 
 import csv
 import io
-import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO
 from xml.etree.ElementTree import ParseError
+from xml.parsers.expat import ExpatError
 
 from lometab.errors import DataError, FileTooLarge, suggest
-from lometab.table.arrow import Limits
+from lometab.table.arrow import MAX_VALUE, Limits
 from lometab.table.dialect import ReadOptions
+from lometab.table.scan import clip
 
-_BLOCK = 2**20
-_MAX_PART = 2**24
-"""Bytes of a part that is parsed as a whole, and between two rows of a sheet: as
-objects they take many times that."""
-_MAX_PARTS = 1000
 _MAX_UNPACKED = 2**31
 _MAX_ROWS = 2**20
 """As many as a sheet can have."""
-_ENDS = re.compile(rb"</(?:\w+:)?(?:row|si)\s*>|<(?:\w+:)?(?:row|si)\b[^<>]{0,1000}/>")
-"""The end of a row, or of a shared text."""
-_LONG = re.compile(r"(.*/)?(sharedStrings\.xml|worksheets/[^/]*\.xml)", re.IGNORECASE)
+_MAX_ROW = MAX_VALUE
+"""Characters of a row, as of a record of a CSV."""
 _BROKEN = (
-    *(zipfile.BadZipFile, zlib.error, ParseError, EOFError, OSError),
+    *(zipfile.BadZipFile, zlib.error, ParseError, ExpatError, EOFError, OSError),
     *(ValueError, KeyError, IndexError, TypeError, AttributeError),
     *(NotImplementedError, RuntimeError, AssertionError, OverflowError),
 )
@@ -72,23 +69,17 @@ def write_sheet(
 def _write_sheet(
     source: IO[bytes], target: IO[str], options: ReadOptions, limits: Limits
 ) -> Sheet:
-    from openpyxl import load_workbook
     from openpyxl.utils.exceptions import InvalidFileException
 
+    from lometab.table.workbook_parts import Book
+
     try:
-        with zipfile.ZipFile(source) as archive:
-            _measure(archive, min(limits.max_bytes, _MAX_UNPACKED))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of charts and formats that are not read
-            book = load_workbook(
-                source, read_only=True, data_only=True, keep_links=False
-            )
-            try:
-                sheet = _choose(book.worksheets, options.sheet)
-                _write_cells(sheet, target, limits)
-                return Sheet(sheet.title, tuple(each.title for each in book.worksheets))
-            finally:
-                book.close()
+            book = Book(source, min(limits.max_bytes, _MAX_UNPACKED))
+            name = _choose(book.names, options.sheet)
+            _write_cells(name, book.read_rows(name), target, limits)
+            return Sheet(name, book.names)
     except DataError:
         raise
     except (InvalidFileException, *_BROKEN) as error:
@@ -104,100 +95,54 @@ def as_csv(options: ReadOptions) -> ReadOptions:
 
 
 # ----------------------------------------------------------------------------
-# Before it is unpacked
-
-
-def _measure(archive: zipfile.ZipFile, max_bytes: int) -> None:
-    """Refuse a workbook that would take much more memory than a table may."""
-    parts = [each for each in archive.infolist() if _is_read(each.filename)]
-    if len(parts) > _MAX_PARTS:
-        raise FileTooLarge(f"the workbook has more than {_MAX_PARTS} parts")
-    # zipfile gives no more than a part says that it has.
-    n_bytes = sum(part.file_size for part in parts)
-    if n_bytes > max_bytes:
-        raise FileTooLarge(
-            f"the workbook unpacks to {n_bytes} bytes, beyond the limit of {max_bytes}"
-        )
-    for part in parts:
-        _measure_part(archive, part)
-
-
-def _is_read(name: str) -> bool:
-    return name.lower().endswith((".xml", ".rels"))
-
-
-def _measure_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> None:
-    is_long = _LONG.fullmatch(part.filename) is not None
-    if part.file_size > _MAX_PART and not is_long:
-        raise FileTooLarge(
-            f"the part {part.filename[:100]!r} of the workbook has {part.file_size} "
-            f"bytes, beyond the limit of {_MAX_PART}"
-        )
-    n_since, tail = 0, b""
-    with archive.open(part) as file:
-        while block := file.read(_BLOCK):
-            text = tail + block
-            if b"<!" in text and re.search(rb"<!(DOCTYPE|ENTITY)", text):
-                raise DataError(
-                    f"the part {part.filename[:100]!r} of the workbook declares "
-                    "entities, which no spreadsheet does"
-                )
-            if text.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in block:
-                raise DataError("the workbook is not written in UTF-8")
-            last = 0
-            for match in _ENDS.finditer(text):
-                last = match.end()
-            n_since = len(text) - last if last else n_since + len(block)
-            if n_since > _MAX_PART:
-                raise FileTooLarge(
-                    f"a row or a text of the workbook is longer than {_MAX_PART} bytes"
-                )
-            tail = text[max(last, len(text) - 2000) :]
-
-
-# ----------------------------------------------------------------------------
 # Cells
 
 
-def _choose(sheets: Sequence[Any], name: str | None) -> Any:
-    if not sheets:
+def _choose(titles: Sequence[str], name: str | None) -> str:
+    if not titles:
         raise DataError("the workbook has no sheet with cells")
     if name is None:
-        return sheets[0]
-    titles = [sheet.title for sheet in sheets]
+        return titles[0]
     if name not in titles:
         raise DataError(
             f"the workbook has no sheet {name!r}{suggest(name, titles)}; its sheets "
-            f"are {', '.join(map(repr, titles[:20]))}"
+            f"are {', '.join(repr(clip(title)) for title in titles[:20])}"
         )
-    return sheets[titles.index(name)]
+    return name
 
 
-def _write_cells(sheet: Any, target: IO[str], limits: Limits) -> None:
+def _write_cells(
+    title: str, rows: Iterable[Sequence[object]], target: IO[str], limits: Limits
+) -> None:
     """All rows as wide as the widest, without empty columns left and right of them.
 
     An empty row is a blank line, so that the lines are numbered as the rows are."""
     with TemporaryFile("w+", encoding="utf-8", newline="") as file:
-        first, width, n_rows = _spool(sheet, file, limits)
+        first, width, n_rows = _spool(rows, file, limits)
         if not n_rows:
             raise DataError(
-                f"the sheet {sheet.title!r} is empty; set `sheet` to another one"
+                f"the sheet {clip(title)!r} is empty; set `sheet` to another one"
             )
         file.seek(0)
         writer = csv.writer(target, lineterminator="\n")
-        # A field may be as long as a part of the workbook.
+        n_bytes = 0
         for _, row in zip(range(n_rows), csv.reader(file), strict=False):
             cells = row[first:]
+            n_bytes += sum(map(len, cells)) + (width if cells else 1)
+            _check_bytes(n_bytes, limits)  # a row may be narrow, and have to be filled
             writer.writerow(cells + [""] * (width - len(cells)) if cells else [])
 
 
-def _spool(sheet: Any, file: IO[str], limits: Limits) -> tuple[int, int, int]:
+def _spool(
+    rows: Iterable[Sequence[object]], file: IO[str], limits: Limits
+) -> tuple[int, int, int]:
     """The first column that is used, the number of columns from there on, and the
     number of rows to the last that is not empty."""
-    sheet.reset_dimensions()  # what a file says of them may be wrong
     writer = csv.writer(file, lineterminator="\n")
-    first, end, n_rows = limits.max_columns, 0, 0
-    for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
+    first, end, n_rows, n_bytes = limits.max_columns, 0, 0, 0
+    for number, cells in enumerate(rows, start=1):
+        n_bytes += _measure(cells, number)
+        _check_bytes(n_bytes, limits)
         texts = [_write_cell(cell) for cell in cells]
         while texts and not texts[-1]:
             texts.pop()
@@ -205,21 +150,35 @@ def _spool(sheet: Any, file: IO[str], limits: Limits) -> tuple[int, int, int]:
         if texts:
             first = min(first, next(i for i, text in enumerate(texts) if text))
             end, n_rows = max(end, len(texts)), number
-        _check(number, end - first, file, limits)
+        _check(number, end - first, limits)
     return first, end - first, n_rows
 
 
-def _check(n_rows: int, n_columns: int, file: IO[str], limits: Limits) -> None:
-    most = min(limits.max_rows, _MAX_ROWS)
-    if n_rows > most:
+def _measure(cells: Sequence[object], number: int) -> int:
+    """About how long a row is; one that is too long is refused while it is not yet
+    written, as many cells may have one text in common."""
+    n_bytes = sum([len(cell) if isinstance(cell, str) else 8 for cell in cells])
+    if n_bytes > _MAX_ROW:
+        raise DataError(
+            f"row {number} of the sheet has more than {_MAX_ROW >> 20} MiB", line=number
+        )
+    return n_bytes
+
+
+def _check_bytes(n_bytes: int, limits: Limits) -> None:
+    if n_bytes > limits.max_bytes:
+        raise FileTooLarge(f"the sheet has more than {limits.max_bytes} bytes")
+
+
+def _check(n_rows: int, n_columns: int, limits: Limits) -> None:
+    if n_rows > min(limits.max_rows, _MAX_ROWS):
+        most = min(limits.max_rows, _MAX_ROWS)
         raise FileTooLarge(f"the sheet has more than {most} rows")
     if n_columns > limits.max_columns:
         raise FileTooLarge(
             f"the sheet has {n_columns} columns, beyond the limit of "
             f"{limits.max_columns}"
         )
-    if n_rows % 1000 == 0 and file.tell() > limits.max_bytes:
-        raise FileTooLarge(f"the sheet has more than {limits.max_bytes} bytes")
 
 
 def _write_cell(value: object) -> str:

@@ -1,5 +1,6 @@
 """Small files that unpack to gigabytes are refused while they are small."""
 
+import gzip
 import io
 import json
 import subprocess
@@ -23,6 +24,14 @@ from lometab.table import (
     read_numbers,
 )
 from lometab.table.headers import distinguish
+from tests.support.workbooks import (
+    END,
+    HEAD,
+    SHEET,
+    add_texts,
+    replace_part,
+    write_workbook,
+)
 
 MEGABYTE = "x" * 2**20
 LONG = 3 * 2**28
@@ -48,8 +57,8 @@ try:
                          max_rows=10_000_000)
         told = f"{read.n_rows} rows"
     else:
-        opened = {"arrow": rows.ArrowRows, "parquet": rows.ParquetRows}[sys.argv[1]]
-        told = str(sum(n for _, n in opened(path.read_bytes()).chunks(["a"], 1024)))
+        opened = rows.open_rows(path.read_bytes(), sys.argv[1], ["a"])
+        told = str(sum(n for _, n in opened.chunks(["a"], 1024)))
 except DataError as error:
     told = str(error)
 lines = Path("/proc/self/status").read_text().splitlines()
@@ -115,8 +124,53 @@ def bombs() -> dict[str, tuple[str, bytes]]:
         "upload arrow dictionary": ("upload", arrow(pointing(3000, MEGABYTE), "zstd")),
         "upload parquet value": ("upload", value),
         "upload nulls": ("upload", arrow(nulls)),
+        "upload json names": ("upload", gzip.compress(wide_json())),
+        "upload json lists": (
+            "upload",
+            gzip.compress(b'{"columns":["a"],"data":[[0]' + b",[0]" * 2**24 + b"]}"),
+        ),
+        "predict workbook row": ("xlsx", workbook(SHEET, share(40), 7 * 2**20)),
+        "upload workbook row": ("upload", workbook(SHEET, share(16_000), 2**17)),
+        "upload workbook cells": ("upload", workbook(SHEET, NESTED)),
+        "upload workbook rows": ("upload", workbook(SHEET, b"<row/>" * 15_000_000)),
+        "upload workbook fill": ("upload", workbook(SHEET, FILLED)),
+        "upload workbook styles": ("upload", workbook("xl/styles.xml", STYLES)),
     }
     return found
+
+
+NESTED = b"<foo>" + (b"<c/>" * 100_000 + b"<row/>") * 120 + b"</foo>"
+"""Cells that are in no row, between rows: nothing is through with them."""
+FILLED = b'<row><c r="A1"><v>1</v></c><c r="XFD1"><v>1</v></c></row>' + (
+    b"<row><c><v>1</v></c></row>" * 100_000
+)
+STYLES = b"<cellXfs>" + b"<xf/>" * 1_600_000 + b"</cellXfs>"
+
+
+def share(n_cells: int) -> bytes:
+    """Cells of a row with one text in common."""
+    return b"<row>" + b'<c t="s"><v>0</v></c>' * n_cells + b"</row>"
+
+
+def workbook(part: str, content: bytes, n_bytes: int = 2) -> bytes:
+    """A small one with other rows or other styles.
+
+    Args:
+        n_bytes: of its first shared text.
+    """
+    if part == SHEET:
+        content = HEAD + content + END
+    else:
+        content = HEAD.replace(b"worksheet", b"styleSheet")[:-11] + content
+        content += b"</styleSheet>"
+    book = replace_part(write_workbook([["a"], ["x"]]), part, content)
+    return add_texts(book, b"<si><t>" + b"q" * n_bytes + b"</t></si>")
+
+
+def wide_json() -> bytes:
+    """Many names in the first object, and none in many others."""
+    names = ",".join(f'"{i}":0' for i in range(9000))
+    return f"[{{{names}}}{',{}' * 300_000}]".encode()
 
 
 BOMBS = [
@@ -128,6 +182,14 @@ BOMBS = [
     "upload arrow dictionary",
     "upload parquet value",
     "upload nulls",
+    "upload json names",
+    "upload json lists",
+    "predict workbook row",
+    "upload workbook row",
+    "upload workbook cells",
+    "upload workbook rows",
+    "upload workbook fill",
+    "upload workbook styles",
 ]
 
 

@@ -11,7 +11,14 @@ import pytest
 
 from lometab.errors import DataError, FileTooLarge, LoMETabError
 from lometab.table import ParquetTable, Reading, ReadOptions, read_file
-from tests.support.workbooks import END, HEAD, SHEET, replace_part, write_workbook
+from tests.support.workbooks import (
+    END,
+    HEAD,
+    SHEET,
+    add_texts,
+    replace_part,
+    write_workbook,
+)
 
 ROWS: list[list[Any]] = [
     ["name", "price", "day", "at", "ok", "clock"],
@@ -151,3 +158,54 @@ def _damage(content: bytes, rng: random.Random) -> bytes:
         else:
             del damaged[place : place + rng.randint(1, 30)]
     return bytes(damaged)
+
+
+def test_only_real_rows_are_through_with(tmp_path: Path) -> None:
+    """What only looks like the end of a row counts as what it is."""
+    half = b"<c/>" * 70_000
+    for content in (
+        b"<row>" + half + b"<row/>" + half + b"</row>",
+        b"<row>" + half + b"<!-- </row> -->" + half + b"</row>",
+        b"<x:row xmlns:x='y'>" + half + b"</x:row>" + b"<x:row xmlns:x='y'>" + half,
+    ):
+        with pytest.raises(FileTooLarge, match="more than 131072 elements"):
+            read(replace_part(SMALL, SHEET, HEAD + content + END), tmp_path)
+
+
+def test_a_part_is_measured_whatever_its_name(tmp_path: Path) -> None:
+    """The list of parts says what they are, not their names."""
+    content = add_texts(SMALL, b"<si><t>" + b"q" * 2**24 + b"</t></si>")
+    for name in ("xl/texts.bin", "xl/worksheets/texts.xml"):
+        with pytest.raises(FileTooLarge):
+            read(_rename(content, "xl/sharedStrings.xml", name), tmp_path)
+    many = {f"S{i}": [["a"], [1]] for i in range(40)}
+    content = write_workbook(ROWS, others=many)
+    big = HEAD + b"<row><c/></row>" * 200_000 + END
+    for i in range(2, 30):  # the others are not even opened
+        content = replace_part(content, f"xl/worksheets/sheet{i}.xml", big)
+    assert read(content, tmp_path)[0].n_rows == 40
+
+
+def _rename(content: bytes, part: str, name: str) -> bytes:
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as before,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as after,
+    ):
+        for each in before.namelist():
+            text = before.read(each).replace(part.encode(), name.encode())
+            after.writestr(name if each == part else each, text)
+    return file.getvalue()
+
+
+def test_shared_texts_are_read(tmp_path: Path) -> None:
+    cell = '<c r="{}" t="s"><v>{}</v></c>'
+    rows = "".join(
+        f'<row r="{i}" ht="15">{cell.format(f"A{i}", 0)}{cell.format(f"C{i}", 1)}</row>'
+        for i in range(2, 30)
+    )
+    head = f'<row r="1">{cell.format("A1", 2)}{cell.format("C1", 3)}</row>'
+    content = replace_part(SMALL, SHEET, HEAD + (head + rows).encode() + END)
+    texts = "".join(f"<si><t>{text}</t></si>" for text in ("x", "y", "a", "b"))
+    _, table = read(add_texts(content, texts.encode()), tmp_path)
+    assert table["a"] == ["x"] * 28 and table["b"] == ["y"] * 28

@@ -53,3 +53,20 @@ def replace_part(content: bytes, part: str, text: bytes) -> bytes:
         for name in before.namelist():
             after.writestr(name, text if name == part else before.read(name))
     return file.getvalue()
+
+
+def add_texts(content: bytes, texts: bytes) -> bytes:
+    """The workbook with shared texts, each in an `si`."""
+    file = io.BytesIO(content)
+    with zipfile.ZipFile(file) as archive:
+        types = archive.read("[Content_Types].xml")
+    override = (
+        b'<Override PartName="/xl/sharedStrings.xml" ContentType="application/vnd.'
+        b'openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"/></Types>'
+    )
+    types = types.replace(b"</Types>", override)
+    file = io.BytesIO(replace_part(content, "[Content_Types].xml", types))
+    root = HEAD[:-11].replace(b"worksheet", b"sst")
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/sharedStrings.xml", root + texts + b"</sst>")
+    return file.getvalue()

@@ -1,13 +1,17 @@
 """Whole and nearly whole inputs to begin with."""
 
 import gzip
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from lometab.onnx_file import seal
+from tests.support.fuzz.targets import PARTS, SMALL_WORKBOOK
 from tests.support.hostile_files import AB, CASES, arrow, batches, parquet, zstd
+from tests.support.workbooks import END, HEAD
 
 MAX_SEED = 4096
 
@@ -69,6 +73,51 @@ def _lines() -> Iterator[bytes]:
     yield b"\xef\xbb\xbf[1]\n"
 
 
+def _workbook() -> Iterator[bytes]:
+    yield b""
+    cells = b'<row r="1"><c t="s"><v>0</v></c><c t="inlineStr"><is><t>b</t></is></c>'
+    more = b'</row><row r="3"><c r="B3" t="b"><v>1</v></c><c><v>1e3</v></c></row>'
+    yield b"s" + HEAD + cells + more + END
+    root = HEAD[:-11].replace(b"worksheet", b"sst")
+    yield b"t" + root + b"<si><r><t>a</t></r><r><t>b</t></r></si><si/></sst>"
+    file = io.BytesIO(SMALL_WORKBOOK)
+    with zipfile.ZipFile(file) as archive:
+        for letter, name in PARTS.items():
+            text = archive.read(name).replace(b"\n", b" ")
+            yield letter + text
+            yield letter + text[:3500].rpartition(b">")[0] + b">"
+
+
+def _infer() -> Iterator[bytes]:
+    inputs = [
+        {"name": "a", "datatype": "FP64", "shape": [2, 1], "data": [[1], [2.5]]},
+        {"name": "b", "datatype": "BYTES", "shape": [2], "data": ["x", None]},
+    ]
+    head = {
+        "id": "1",
+        "inputs": inputs,
+        "outputs": [{"name": "mean", "parameters": {"binary_data": True}}],
+        "parameters": {"coverage": 0.8},
+    }
+    yield bytes(2) + json.dumps(head).encode()
+    for kind, rest in (("FP16", bytes(4)), ("BYTES", b"\1\0\0\0x\0\0\0\0")):
+        size = {"binary_data_size": len(rest)}
+        tensor = {"name": "a", "datatype": kind, "shape": [2], "parameters": size}
+        text = json.dumps({"inputs": [tensor]}).encode()
+        yield len(text).to_bytes(2, "big") + text + rest
+
+
+def _invocations() -> Iterator[bytes]:
+    for form, rows in (
+        ("dataframe_split", {"columns": ["a", "b"], "data": [[1, "x"], [2, None]]}),
+        ("dataframe_records", [{"a": 1, "b": "NaN"}, {"a": float("nan")}]),
+        ("inputs", {"a": [[1], [2]], "b": ["x", "y"]}),
+        ("instances", {"a": 1, "b": "x"}),
+    ):
+        params = {"coverage": 0.8, "include": ["mean"]}
+        yield json.dumps({form: rows, "params": params}).encode()
+
+
 def _multipart() -> Iterator[bytes]:
     head = b'--b\r\nContent-Disposition: form-data; name="'
     file = head + b'file"; filename="t.csv"\r\n\r\na,b\n1,2\n\r\n'
@@ -92,6 +141,9 @@ _SEEDS = {
     "parquet": _parquet,
     "json": _json,
     "lines": _lines,
+    "workbook": _workbook,
+    "infer": _infer,
+    "invocations": _invocations,
     "multipart": _multipart,
     "onnx": _onnx,
 }

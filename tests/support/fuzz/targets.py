@@ -15,14 +15,21 @@ from fastapi import Request
 
 from app.datasets import receive
 from app.errors import AppError
+from app.serving.invocations import Invocation
+from app.serving.neighbours import Neighbour, make_query
+from app.serving.open_inference import HEADER, OpenInference
 from app.serving.rows import Kind, Rows, open_rows, read_json
 from lometab.errors import DataError, FileTooLarge, ModelFileError
 from lometab.onnx_file import read_metadata
 from lometab.table import ParquetTable, read_file
+from tests.support.workbooks import add_texts, replace_part, write_workbook
 
 MAX_BYTES = 2**20
 MAX_ROWS = 10_000
 KNOWN = ("a", "b", "c")
+SMALL_WORKBOOK = add_texts(
+    write_workbook([["a", "b"], [1, "x"], [2.5, "y"]]), b"<si><t>z</t></si>"
+)
 
 
 def read_upload(content: bytes) -> None:
@@ -60,7 +67,7 @@ def read_json_lines(content: bytes) -> None:
 def _read_rows(content: bytes, kind: Kind) -> None:
     """Rows as predict reads them: all of them, twice, in the same number."""
     try:
-        rows = open_rows(content, kind, KNOWN if kind == "csv" else ())
+        rows = open_rows(content, kind, KNOWN if kind in ("csv", "xlsx") else ())
         found = [_count(rows, size) for size in (50, 1000)]
     except (DataError, FileTooLarge):
         return
@@ -75,6 +82,56 @@ def _count(rows: Rows, size: int) -> int:
         if n_rows > MAX_ROWS:
             return MAX_ROWS
     return n_rows
+
+
+def read_workbook(content: bytes) -> None:
+    """A workbook whose parts are what follows a letter in each line of bytes: so that
+    its inputs are XML, and need no valid zip file."""
+    _read_rows(make_workbook(content), "xlsx")
+
+
+PARTS = {
+    b"s": "xl/worksheets/sheet1.xml",
+    b"t": "xl/sharedStrings.xml",
+    b"b": "xl/workbook.xml",
+    b"r": "xl/_rels/workbook.xml.rels",
+    b"y": "xl/styles.xml",
+    b"c": "[Content_Types].xml",
+}
+
+
+def make_workbook(content: bytes) -> bytes:
+    """A small one, with the parts that its lines replace; or a zip file as it is."""
+    if content.startswith(b"PK"):
+        return content
+    found = SMALL_WORKBOOK
+    for line in content.split(b"\n")[:10]:
+        if name := PARTS.get(line[:1]):
+            found = replace_part(found, name, line[1:])
+    return found
+
+
+def read_infer(content: bytes) -> None:
+    """A body of the Open Inference Protocol; the first two bytes say how long its JSON
+    is, 0 that all of it is."""
+    length, body = int.from_bytes(content[:2], "big"), content[2:]
+    headers = {HEADER: b"%d" % length} if length else {}
+    _ask(OpenInference("m", None), body, headers)
+
+
+def read_invocation(content: bytes) -> None:
+    _ask(Invocation(), content, {})
+
+
+def _ask(neighbour: Neighbour, body: bytes, headers: dict[bytes, bytes]) -> None:
+    """What it is turned into is JSON that predict reads, with options for a query."""
+    try:
+        asked = neighbour.read(body, headers)
+        make_query(asked.options)
+    except (DataError, AppError) as error:
+        assert len(str(error)) < 2000
+        return
+    read_json_rows(asked.body)
 
 
 def read_json_rows(content: bytes) -> None:
@@ -120,6 +177,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "parquet": read_parquet_rows,
     "json": read_json_rows,
     "lines": read_json_lines,
+    "workbook": read_workbook,
+    "infer": read_infer,
+    "invocations": read_invocation,
     "multipart": read_multipart,
     "onnx": read_onnx,
 }
