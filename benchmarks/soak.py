@@ -2,12 +2,13 @@
 
     python benchmarks/soak.py [--minutes 30] [--seed 0]
 
-Two APIs, two workers, both servers real. Callers predict, upload, delete, train, sweep,
-cancel and follow events, and ask again when they are cut off; meanwhile processes are
-killed, stopped and frozen, and servers restarted. One API and one worker are spared
-what would end them: their memory and descriptors are watched. At the end there is
-peace, and what was acknowledged is held against what is there. Counted is what is lost,
-doubled, wrong or stuck, not how fast it is: other work on the machine does no harm.
+Two APIs, two workers, both servers real. Callers predict, ask for explanations and by
+tensors, upload files of three kinds, delete, train, sweep, cancel and follow events,
+and ask again when they are cut off; meanwhile processes are killed, stopped and frozen,
+and servers restarted. One API and one worker are spared what would end them: their
+memory and descriptors are watched. At the end there is peace, and what was acknowledged
+is held against what is there. Counted is what is lost, doubled, wrong or stuck, not how
+fast it is: other work on the machine does no harm.
 """
 
 import argparse
@@ -106,6 +107,7 @@ def wait_for_peace(field: Battlefield) -> int:
 def write(result: dict[str, Any], day: str) -> None:
     faults = result["faults"]
     counts = ("jobs", "sweeps", "uploads", "deletions", "streams", "predictions")
+    counts += ("explanations", "tensors")
     bad = ("lost", "doubled", "wrong", "stuck", "failed", "internal errors")
     load = [
         ["requests answered", result["requests"]],

@@ -1,6 +1,8 @@
 """Callers of the service who mean it: they ask again when they are cut off, and hold
 what they are told against what they were told before."""
 
+import csv
+import gzip
 import json
 import random
 import threading
@@ -16,6 +18,7 @@ from tests.support.chaos.field import CONFIG, Battlefield
 from tests.support.servers import wait_until
 from tests.support.services import TINY
 from tests.support.tables import make_csv
+from tests.support.workbooks import write_workbook
 
 ROWS = [{"size": i / 3, "colour": "red", "weight": 5 - i} for i in range(9)]
 STUCK_SECONDS = 180.0
@@ -146,6 +149,8 @@ class Callers:
             self.sweep,
             self.upload,
             self.follow,
+            self.explain,
+            self.infer,
         )
         self.threads = [
             threading.Thread(target=self._run, args=(role,), name=role.__name__)
@@ -209,6 +214,40 @@ class Callers:
         self.tally.add("predictions")
         return 0.1
 
+    def explain(self, caller: Caller) -> float:
+        """What columns add comes to the answer."""
+        body = {"rows": [self.rng.choice(ROWS)], "explain": True}
+        answer = caller.ask("POST", f"/models/{self.model}/predict", json=body)
+        (found,) = answer.json()["predictions"]
+        why = found["explanation"]
+        if abs(why["base"] + sum(why["values"].values()) - found["mean"]) > 1e-3:
+            self.tally.add("wrong", "an explanation")
+        self.tally.add("explanations")
+        return 1.0
+
+    def infer(self, caller: Caller) -> float:
+        """The same by the Open Inference Protocol."""
+        kinds = {"size": "FP64", "colour": "BYTES", "weight": "FP64"}
+        inputs = [
+            {
+                "name": name,
+                "datatype": kind,
+                "shape": [len(ROWS)],
+                "data": [row[name] for row in ROWS],
+            }
+            for name, kind in kinds.items()
+        ]
+        body = {"inputs": inputs, "outputs": [{"name": "mean"}]}
+        answer = caller.ask("POST", f"/v2/models/{self.model}/infer", json=body)
+        (output,) = answer.json()["outputs"]
+        expected = [each["mean"] for each in self.right]
+        if any(
+            abs(a - b) > 1e-3 for a, b in zip(output["data"], expected, strict=True)
+        ):
+            self.tally.add("wrong", "a tensor")
+        self.tally.add("tensors")
+        return 0.5
+
     def _post_job(self, caller: Caller, config: dict[str, Any]) -> str:
         """The id, which is the same however often it is asked for."""
         key = str(uuid.uuid4())
@@ -252,9 +291,9 @@ class Callers:
         return 60.0
 
     def upload(self, caller: Caller) -> float:
-        n_rows = self.rng.randrange(50, 5000)
-        table = make_csv(n_rows, seed=self.rng.randrange(10**6))
-        answer = caller.ask("POST", "/datasets", files={"file": ("t.csv", table)})
+        n_rows = self.rng.randrange(50, 3000)
+        file = self._write(make_csv(n_rows, seed=self.rng.randrange(10**6)))
+        answer = caller.ask("POST", "/datasets", files={"file": file})
         assert answer.status_code in (200, 201), answer.text
         id_ = answer.json()["id"]
         self.datasets[id_] = n_rows
@@ -267,6 +306,17 @@ class Callers:
             assert answer.status_code in (204, 404), answer.text
             self.tally.add("deletions")
         return 1.0
+
+    def _write(self, table: str) -> tuple[str, bytes]:
+        """The table as a file of any kind."""
+        rows = [*csv.reader(table.splitlines())]
+        kind = self.rng.choice(["csv", "json.gz", "xlsx"])
+        if kind == "json.gz":
+            records = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+            return "t.json.gz", gzip.compress(json.dumps(records).encode(), 1, mtime=0)
+        if kind == "xlsx":
+            return "t.xlsx", write_workbook(rows)
+        return "t.csv", table.encode()
 
     def follow(self, caller: Caller) -> float:
         if self.jobs:
