@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,8 @@ def _answers(outputs: Tensor, prepared: Prepared) -> NDArray[np.float64]:
     return torch.cat([-outputs, outputs], dim=-1).sigmoid().numpy()
 
 
-def _train_catboost(rows: Rows, seed: int, _: int | None) -> Trained:
-    """Its defaults, at most 2000 rounds, stopped after 50 without a better score."""
+def _train_catboost(rows: Rows, seed: int, _: int | None, *, n_rounds: int) -> Trained:
+    """Its defaults, stopped after 50 rounds without a better score."""
     import catboost
 
     schema = rows.prepared.schema
@@ -200,7 +201,7 @@ def _train_catboost(rows: Rows, seed: int, _: int | None) -> Trained:
 
     is_regression = schema.classes is None
     kind = catboost.CatBoostRegressor if is_regression else catboost.CatBoostClassifier
-    settings = {"iterations": 2000, "early_stopping_rounds": 50}
+    settings = {"iterations": n_rounds, "early_stopping_rounds": 50}
     model = kind(
         random_seed=seed,
         thread_count=1,
@@ -218,7 +219,10 @@ def _train_catboost(rows: Rows, seed: int, _: int | None) -> Trained:
         if name != "train"
     }
     best = int(model.get_best_iteration() or 0) + 1
-    return Trained(answers, cpu, wall, int(model.tree_count_), best, 0, settings)
+    # Trees after the best one are cut off, so that their count tells no early stop.
+    (scores,) = model.get_evals_result()["validation"].values()
+    settings["learning_rate"] = round(float(model.learning_rate_), 6)
+    return Trained(answers, cpu, wall, len(scores), best, 0, settings)
 
 
 def _train_tabm_package(rows: Rows, seed: int, k: int | None) -> Trained:
@@ -325,7 +329,14 @@ CONTENDERS: dict[str, Contender] = {
         twin="calm-feature",
         **REFINED,
     ),
-    "catboost": Contender("CatBoost's defaults with early stopping", _train_catboost),
+    "catboost": Contender(
+        "CatBoost's defaults with early stopping, at most 2000 rounds",
+        partial(_train_catboost, n_rounds=2000),
+    ),
+    "catboost-10000": Contender(
+        "the same with at most 10 000 rounds, for which it takes smaller steps",
+        partial(_train_catboost, n_rounds=10_000),
+    ),
     "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),
     "tabm-refined": own(
         "TabM with the recipe of refined",

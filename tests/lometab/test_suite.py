@@ -124,6 +124,32 @@ def test_a_run_is_that_of_its_twin_only_where_their_bins_are_the_same(
     assert twin("refined") is None
 
 
+def test_rounds_of_catboost_are_those_that_ran_not_those_that_were_kept(
+    suite: Any, monkeypatch: Any
+) -> None:
+    """Without the count of rounds, a cut-off looks like an early stop."""
+    contenders = sys.modules["contenders"]
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2)).astype(np.float32)
+    y = x[:, 0] + rng.normal(size=300)
+    monkeypatch.setattr(
+        contenders, "features", lambda *_: (x, np.empty((300, 0), object))
+    )
+    monkeypatch.setattr(contenders, "target", lambda *_: y)
+    rows = SimpleNamespace(
+        table=None,
+        prepared=SimpleNamespace(schema=SimpleNamespace(classes=None)),
+        parts={"train": np.arange(200), "val": np.arange(200, 300)},
+    )
+    stopped = suite.CONTENDERS["catboost"].train(rows, 0, None)
+    assert stopped.best_epoch < 500
+    assert stopped.epochs == stopped.best_epoch + 50
+    assert stopped.settings["iterations"] == 2000
+    longer = suite.CONTENDERS["catboost-10000"].train(rows, 0, None)
+    assert longer.settings["iterations"] == 10_000
+    assert longer.settings["learning_rate"] < stopped.settings["learning_rate"]
+
+
 def test_the_table_says_what_it_shows(suite: Any, monkeypatch: Any) -> None:
     sys.path.insert(0, str(BENCHMARKS))
     try:
