@@ -62,6 +62,9 @@ class Contender:
     twin: str | None = None
     """A contender with all the same settings but the edges of bins: where these are the
     same too, its runs are."""
+    networks: Sequence[dict[str, Any]] = ()
+    """The settings of each network of our own, where they differ from the former
+    default."""
 
 
 def own(
@@ -72,7 +75,7 @@ def own(
     def train(rows: Rows, seed: int, k: int | None) -> Trained:
         return _train_own(rows, _config(settings, seed, k))
 
-    return Contender(reason, train, cost, twin)
+    return Contender(reason, train, cost, twin, [settings])
 
 
 def several(reason: str, n: int, *, by_folds: bool, **settings: Any) -> Contender:
@@ -115,7 +118,7 @@ def _join(
             n_parameters=sum(each.n_parameters for each in trained),
         )
 
-    return Contender(reason, train, n)
+    return Contender(reason, train, n, networks=networks)
 
 
 def _fold(prepared: Prepared, n: int, seed: int) -> list[Prepared]:
@@ -386,6 +389,10 @@ CONTENDERS: dict[str, Contender] = {
     "calm-feature-share": own(
         "shared batches: the embedding is computed once", share_batches=True, **FEATURE
     ),
+    "refined-lr2": own(
+        "smaller steps once the score stalls, which it seldom does for longer",
+        **{**REFINED, "lr_patience": 2},
+    ),
     "refined-bins-24": own("fewer bins overfit less", **{**REFINED, "n_bins": 24}),
     "refined-bins-96": own(
         "the paper's networks have twice the bins or more", **{**REFINED, "n_bins": 96}
@@ -433,6 +440,7 @@ CONTENDERS: dict[str, Contender] = {
 DROPPED: dict[str, str] = {
     "deep": "tiny, small: sigma 2 overfits; on few rows worse than the default",
     "deep-ema": "tiny, small: as deep; validation says better, decision rows worse",
+    "calm-feature-lr": "small: no effect, as no score that got better waited 5 epochs",
     "best": "large: not better than calm-feature, which costs a fraction of it",
 }
 """Clearly worse on the decision rows of a stage: no further runs, with the reason."""
