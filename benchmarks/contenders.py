@@ -337,7 +337,8 @@ CONTENDERS: dict[str, Contender] = {
         partial(_train_catboost, n_rounds=2000),
     ),
     "catboost-10000": Contender(
-        "the same with at most 10 000 rounds, for which it takes smaller steps",
+        "the same with at most 10 000 rounds and so smaller steps: never cut off, and "
+        "+0.07 % [-0.47, +0.65] on validation rows of the full stage (n 50)",
         partial(_train_catboost, n_rounds=10_000),
     ),
     "tabm-calm": own("TabM with the recipe of calm", variant="tabm", **CALM),
@@ -390,7 +391,7 @@ CONTENDERS: dict[str, Contender] = {
         "shared batches: the embedding is computed once", share_batches=True, **FEATURE
     ),
     "refined-lr2": own(
-        "smaller steps once the score stalls, which it seldom does for longer",
+        "smaller steps after two epochs without a better score",
         **{**REFINED, "lr_patience": 2},
     ),
     "refined-bins-24": own("fewer bins overfit less", **{**REFINED, "n_bins": 24}),

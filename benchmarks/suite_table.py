@@ -265,7 +265,7 @@ def parts(runs: Runs) -> str:
         [
             "## Side by side, on parts of the sets\n",
             "`python benchmarks/suite.py --write`. An MLP, additive masks, a deep "
-            "ensemble and the authors' `tabm` package have runs of the stage `small` "
+            "ensemble and the authors' `tabm` package are run at the stage `small` "
             "only (5000 training rows at most, 8 members; the package too), and so no "
             "test scores: these are scores of decision rows, which no run saw. The "
             "others are there for comparison. `-calm` is the recipe of the default "
