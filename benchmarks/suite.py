@@ -17,7 +17,7 @@ of their own (`suite_test.jsonl`), which nothing but `--read-test` shows.
 import argparse
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -27,6 +27,7 @@ import torch
 from contenders import BASE, CONTENDERS, DROPPED, Trained
 from numpy.typing import NDArray
 from record import ROOT, Runs, table, write_section
+from scipy import stats
 from suite_sets import REGRESSION, STAGES, TARGETS, StageName, load_rows
 from tables import DATA
 
@@ -196,24 +197,37 @@ def _gain(own: dict[str, float], base: dict[str, float], *, soft: bool) -> float
 
 
 def interval(paired: Paired, n_draws: int = 10_000) -> tuple[float, float]:
-    """95 %, by drawing sets, and seeds within each set, with replacement."""
+    """95 %, by drawing sets, and seeds within each set, with replacement.
+
+    Means that are drawn from few sets vary too little, and have short tails. So the
+    percentiles are further out, as a t interval is than a normal one (the expanded
+    percentile interval of Hesterberg, 2015): for ten sets 0.9 and 99.1. In simulations
+    of ten sets with one to five seeds it held the truth in 95 to 97 % (99 % if sets do
+    not differ), where plain percentiles held it in 91 %; of five sets, 92 and 83 %.
+    """
     rng = np.random.default_rng(0)
-    sets = [np.array(values) for values in paired.values()]
-    total = np.zeros(n_draws)
-    for which in rng.integers(len(sets), size=(len(sets), n_draws)):
-        for i, values in enumerate(sets):
-            n_drawn = int((which == i).sum())
-            seeds = rng.integers(len(values), size=(n_drawn, len(values)))
-            total[which == i] += values[seeds].mean(1)
-    low, high = np.percentile(total / len(sets), [2.5, 97.5])
+    values = np.concatenate([*paired.values()])
+    n_seeds = np.array([len(each) for each in paired.values()])
+    starts = np.cumsum(n_seeds) - n_seeds
+    which = rng.integers(len(n_seeds), size=(n_draws, len(n_seeds)))
+    n_drawn = n_seeds[which][..., None]
+    seeds = rng.integers(n_drawn, size=(*which.shape, n_seeds.max()))
+    is_drawn = np.arange(n_seeds.max()) < n_drawn
+    drawn = values[starts[which][..., None] + seeds] * is_drawn / n_drawn
+    n = max(len(n_seeds), 2)
+    tail = 100 * stats.norm.cdf(-((n / (n - 1)) ** 0.5) * stats.t.ppf(0.975, n - 1))
+    low, high = np.percentile(drawn.sum(2).mean(1), [tail, 100 - tail])
     return float(low), float(high)
 
 
-def summary(runs: Runs, stage: StageName, base: str) -> str:
+def summary(
+    runs: Runs, stage: StageName, base: str, among: Sequence[str] | None = None
+) -> str:
     """Each contender against the base, the best first."""
-    part = "decision" if STAGES[stage].share < 1 else "val"
-    names = [n for n in CONTENDERS if n != base]
-    names += [f"{n} + chosen members" for n in CONTENDERS]
+    part = "decision" if is_deciding(stage) else "val"
+    names = [n for n in among or CONTENDERS if n != base]
+    if among is None:
+        names += [f"{n} + chosen members" for n in CONTENDERS]
     rows = []
     for name in names:
         hard, soft, stopped = (
@@ -289,15 +303,15 @@ def _relative_cost(
     return float(np.exp(mean(logs))), mean(r["epochs"] for r, _ in pairs)
 
 
-def by_set(runs: Runs, stage: StageName) -> str:
+def by_set(runs: Runs, stage: StageName, among: Sequence[str] | None = None) -> str:
     """Mean ± standard deviation over seeds, and the number of seeds."""
-    part = "decision" if STAGES[stage].share < 1 else "val"
+    part = "decision" if is_deciding(stage) else "val"
     cells: dict[tuple[str, str], list[float]] = {}
     for k, r in runs:
         if k["stage"] == stage and part in r:
             value = r[part].get("rmse", r[part].get("accuracy"))
             cells.setdefault((k["contender"], k["dataset"]), []).append(value)
-    names = [n for n in CONTENDERS if any(c == n for c, _ in cells)]
+    names = [n for n in among or CONTENDERS if any(c == n for c, _ in cells)]
     rows = [
         [name, *(_cell(cells.get((name, dataset), [])) for dataset in TARGETS)]
         for name in names
@@ -314,13 +328,24 @@ def _cell(values: list[float]) -> str:
     return f"{mean(values):.{digits}f}{spread} (n {len(values)})"
 
 
-def report(runs: Runs, base: str) -> str:
+def is_deciding(stage: StageName) -> bool:
+    """Whether the stage has decision rows: validation rows choose epochs."""
+    return STAGES[stage].share < 1
+
+
+def report(runs: Runs, base: str, stages: Sequence[StageName]) -> str:
     text = []
-    for stage in STAGES:
+    for stage in stages:
         if any(k["stage"] == stage for k, _ in runs):
-            text += [f"### Stage `{stage}`\n", summary(runs, stage, base)]
-            text.append(by_set(runs, stage))
-    text += [f"- {[*k.values()]}: {r['failed']}" for k, r in runs if "failed" in r]
+            text.append(f"### Stage `{stage}`\n")
+            if not is_deciding(stage):
+                text.append("Validation rows, which chose the epochs: too good.\n")
+            text += [summary(runs, stage, base), by_set(runs, stage)]
+    text += [
+        f"- {[*k.values()]}: {r['failed']}"
+        for k, r in runs
+        if "failed" in r and k["stage"] in stages
+    ]
     reasons = [[n, c.reason, DROPPED.get(n, "")] for n, c in CONTENDERS.items()]
     text.append(table(["contender", "reason", "dropped"], reasons))
     return "\n".join(text)
@@ -331,7 +356,9 @@ DECIDED = """## What decided the default
 `python benchmarks/suite.py --write`. Ten sets, of which a stage sees a part. Scores are
 those of *decision rows*: training rows that no run saw, neither to learn nor to choose
 its epoch. *% better* is the mean over sets of paired differences with a 95 % interval
-by drawing sets and seeds; n is the number of runs. `default` is the default preset
+by drawing sets and seeds (expanded percentiles, as ten sets are few); n is the number
+of runs. The stage `full` decides nothing and is left out: it has no decision rows, and
+its validation rows chose the epochs. `default` is the default preset
 before; the present one is `refined`, which is `calm-feature` with other edges of bins:
 on sets where these are the same, so are the runs. Endings of the same runs (with and
 without an average, by which rule and patience) were compared before, in
@@ -358,20 +385,26 @@ def main() -> None:
     if arguments.plan:
         return print_plan(runs, stages, arguments.seeds)
     if arguments.report:
-        return print(report(runs, arguments.base))
+        return print(report(runs, arguments.base, stages))
     if arguments.write:
-        return write_section("suite-decisions", DECIDED + report(runs, arguments.base))
+        deciding = [stage for stage in stages if is_deciding(stage)]
+        text = DECIDED + report(runs, arguments.base, deciding)
+        write_section("suite-decisions", text)
+        return write_section("suite-parts", find_table().parts(runs))
     if arguments.read_test:
-        import suite_table  # it uses this module
-
-        text = suite_table.section(Runs("suite_test"), runs)
-        return write_section("suite", text)
+        return write_section("suite", find_table().read())
     torch.set_num_threads(1)
     kept = [c for c in arguments.contenders or CONTENDERS if c not in DROPPED]
     left = [w for s in stages for w in plan(runs, s, arguments.seeds, kept)]
     for wanted in left[: arguments.runs]:
         make(runs, wanted, arguments.data)
     return None
+
+
+def find_table() -> Any:
+    import suite_table  # it uses this module
+
+    return suite_table
 
 
 def make(runs: Runs, wanted: dict[str, Any], data: Path) -> None:

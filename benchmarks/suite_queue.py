@@ -1,4 +1,4 @@
-"""All that the suite has to run, what decides first: for the background.
+"""All that the suite has to run, what its claims need first: for the background.
 
     OMP_NUM_THREADS=1 python benchmarks/suite_queue.py
 
@@ -24,12 +24,14 @@ from suite_sets import StageName
 from tables import DATA
 
 RECIPE, BEST = "refined", "networks-4-refined"
-OTHERS = ["mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"]
+BESIDE = [
+    *("catboost", "catboost-10000", "default", RECIPE, "tabm-refined"),
+    *("mlp-calm", "additive-calm", "deep-ensemble-calm", "tabm-package"),
+]
 CANDIDATES = [
     *(name for name in CONTENDERS if name.startswith("refined-")),
     "mixed-4",
     "networks-4-refined",
-    "calm-feature-lr",
     "calm-feature-nodecay",
     "calm-feature-he",
     "calm-feature-lr2e-3",
@@ -39,14 +41,9 @@ Step = tuple[str, StageName, list[int], list[str]]
 """`suite` with stage, seeds and contenders, or `paper` with seeds and data sets."""
 
 QUEUE: list[Step] = [
-    # What decided the default: the recipe against the former one.
-    ("suite", "large", [0, 1], ["default", "calm-feature", RECIPE]),
-    ("suite", "large", [0], ["catboost", "tabm-calm", "tabm-refined"]),
-    # Is it worth it to train the same four times, as one ensemble?
-    ("suite", "large", [0], [BEST]),
-    # Candidates that need hardly any time to be judged: before the table is made.
-    ("suite", "small", [0], ["calm-feature", RECIPE, *CANDIDATES]),
-    # The table: seed by seed, so that one that is stopped early has all the sets.
+    # The table, and what its claims need first: seed by seed, so that a queue that is
+    # stopped early has all the sets.
+    *(("suite", "full", [seed], ["catboost-10000"]) for seed in range(5)),
     *(
         (
             "suite",
@@ -58,11 +55,16 @@ QUEUE: list[Step] = [
     ),
     *(("suite", "full", [seed], ["tabm-refined"]) for seed in range(5)),
     *(("suite", "full", [seed], [BEST]) for seed in range(5)),
+    # What decided the default: the recipe against the former one.
+    ("suite", "large", [0, 1], ["default", "calm-feature", RECIPE]),
+    ("suite", "large", [0], ["catboost", "catboost-10000"]),
+    ("suite", "large", [0], ["tabm-calm", "tabm-refined"]),
+    # Is it worth it to train the same four times, as one ensemble?
+    ("suite", "large", [0], [BEST]),
+    # Candidates that need hardly any time to be judged.
+    ("suite", "small", [0], ["calm-feature", RECIPE, *CANDIDATES]),
     # Side by side with what the method is made of, on parts of the sets.
-    *(
-        ("suite", "small", [seed], ["default", RECIPE, "tabm-refined", *OTHERS])
-        for seed in range(5)
-    ),
+    *(("suite", "small", [seed], BESIDE) for seed in range(5)),
     # The grids on the paper's own networks.
     *(("paper", "full", [seed], [*diversity.PAPER_NETWORKS]) for seed in range(3)),
 ]
