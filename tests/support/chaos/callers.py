@@ -4,6 +4,7 @@ what they are told against what they were told before."""
 import csv
 import gzip
 import json
+import math
 import random
 import threading
 import time
@@ -32,6 +33,30 @@ SWEEP: dict[str, Any] = {
 }
 AGAIN = (429, 503, 507)
 IN_PROGRESS = 409
+
+
+def find_difference(found: Any, expected: Any) -> str | None:
+    """Where two answers differ by more than the last bits, which depend on how many
+    rows share a run."""
+    if isinstance(expected, float) and isinstance(found, float):
+        is_near = math.isclose(found, expected, rel_tol=1e-5, abs_tol=1e-6)
+        return None if is_near else f"{found} is not {expected}"
+    if isinstance(expected, dict) and isinstance(found, dict):
+        if found.keys() != expected.keys():
+            return f"{sorted(found)} is not {sorted(expected)}"
+        pairs = [(name, found[name], expected[name]) for name in expected]
+    elif isinstance(expected, list) and isinstance(found, list):
+        if len(found) != len(expected):
+            return f"{len(found)} is not {len(expected)}"
+        pairs = [
+            (f"{i}", *pair) for i, pair in enumerate(zip(found, expected, strict=True))
+        ]
+    else:
+        return None if found == expected else f"{found!r} is not {expected!r}"
+    for name, *pair in pairs:
+        if difference := find_difference(*pair):
+            return f"{name}: {difference}"
+    return None
 
 
 class Tally:
@@ -207,10 +232,11 @@ class Callers:
         return caller.ask("POST", path, json={"rows": ROWS}).json()["predictions"]
 
     def predict(self, caller: Caller) -> float:
-        if self._predict(caller) == self.right:
+        difference = find_difference(self._predict(caller), self.right)
+        if difference is None:
             self.tally.hear()
         else:
-            self.tally.add("wrong", "a prediction")
+            self.tally.add("wrong", f"a prediction: {difference}")
         self.tally.add("predictions")
         return 0.1
 
