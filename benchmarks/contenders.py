@@ -17,8 +17,9 @@ from torch import Tensor
 from lometab.config import Task, TrainConfig
 from lometab.embedding import compute_bins
 from lometab.ensemble import Prepared
+from lometab.losses import member_loss, score
 from lometab.table import features, target
-from lometab.train import Part, member_loss, predict, score
+from lometab.train import Part, predict
 
 Answers = dict[str, NDArray[np.float64]]
 """Of each part: targets `(N, K)`, or probabilities `(N, K, C)`."""

@@ -28,9 +28,10 @@ from torch import nn
 from lometab.config import TrainConfig, from_preset
 from lometab.ensemble import train_ensemble
 from lometab.evaluation import metrics
+from lometab.losses import score
 from lometab.nn import LoMETab
 from lometab.table import Preprocessor, features
-from lometab.train import Part, fit, predict, score
+from lometab.train import Part, fit, predict
 
 matplotlib.use("Agg")
 

@@ -405,8 +405,9 @@ def train_to_quality(name: str, contender: str) -> dict[str, Any]:
 def lometab_loop(data: Any, config: TrainConfig, start: float) -> dict[str, Any]:
     import lometab.ensemble
     from lometab.export import to_onnx
+    from lometab.losses import score
     from lometab.table import features
-    from lometab.train import fit, predict, score
+    from lometab.train import fit, predict
 
     x_num, x_cat = features(data.table, data.schema)
     rows = data.parts["test"]

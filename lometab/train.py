@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lometab.batches import Part, Source, load
+from lometab.batches import Part, Rows, Source, load
 from lometab.checkpoint import Checkpoint, Progress, restore_, take_checkpoint
 from lometab.config import Task, TrainConfig
 from lometab.embedding import compute_bins
 from lometab.errors import ConfigError, TrainingDiverged
+from lometab.losses import member_loss, nll, score
 from lometab.nn import LoMETab
 from lometab.optimizer import AdamW
 from lometab.row_file import RowFile
@@ -30,14 +30,12 @@ __all__ = [
     "choose_device",
     "fit",
     "predict",
-    "score",
     "use_threads",
 ]
 
 _MAX_GRAD_NORM = 1.0
 # Numbers in the widest activation of an evaluation batch: 64 MiB in float32.
 _MAX_ACTIVATION = 2**24
-_MIN_PROBABILITY = 1e-12
 # A constant answer has a loss of about one; a run that never got below this is none.
 _HOPELESS_LOSS = 1000.0
 # What the learning rate is multiplied with when `lr_patience` has run out.
@@ -87,43 +85,6 @@ class Fit:
 # The parts of the loop
 
 
-def member_loss(
-    outputs: Tensor, y: Tensor, task: Task, weight: Tensor | None = None
-) -> Tensor:
-    """Mean over members of each member's own loss, never the loss of the mean.
-
-    Args:
-        outputs: `(B, K, D_out)`.
-        y: `(B,)`, or `(B, K)` where each member has its own rows.
-        weight: as `y`: how much each row counts, one on average over all rows.
-    """
-    if weight is not None:
-        return _weighted_loss(outputs, y, task, weight)
-    y = y[:, None].expand(outputs.shape[:2]) if y.ndim == 1 else y  # (B, K)
-    if task == "regression":
-        return F.mse_loss(outputs.squeeze(-1), y)
-    if task == "binary":
-        return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), y.float())
-    return F.cross_entropy(outputs.flatten(0, 1), y.flatten())
-
-
-def _weighted_loss(outputs: Tensor, y: Tensor, task: Task, weight: Tensor) -> Tensor:
-    n_rows, k, _ = outputs.shape
-    y = y[:, None].expand(n_rows, k) if y.ndim == 1 else y  # (B, K)
-    weight = weight[:, None].expand(n_rows, k) if weight.ndim == 1 else weight
-    if task == "regression":
-        losses = F.mse_loss(outputs.squeeze(-1), y, reduction="none")
-    elif task == "binary":
-        losses = F.binary_cross_entropy_with_logits(
-            outputs.squeeze(-1), y.float(), reduction="none"
-        )
-    else:
-        losses = F.cross_entropy(
-            outputs.flatten(0, 1), y.flatten(), reduction="none"
-        ).view(n_rows, k)
-    return (losses * weight).mean()
-
-
 def predict(model: LoMETab, x_num: Tensor, x_cat: Tensor) -> Tensor:
     """Every member's raw output, `(N, K, D_out)`, in batches that fit in memory."""
     config = model.config
@@ -139,79 +100,6 @@ def predict(model: LoMETab, x_num: Tensor, x_cat: Tensor) -> Tensor:
         outputs = torch.cat([model(*batch) for batch in batches])
     model.train(was_training)
     return outputs
-
-
-def score(
-    outputs: Tensor,
-    y: Tensor,
-    *,
-    task: Task,
-    y_std: float,
-    weight: Tensor | None = None,
-) -> tuple[float, float, float | None]:
-    """The ensemble's score, the mean of its members' scores, and their diversity.
-
-    Scores are the RMSE in target units for regression and the accuracy else. The
-    diversity is the ambiguity or the pairwise KL of the paper's appendix, and None
-    for a single member. Sums are in float64. With `weight`, rows count so much for the
-    scores (one on average); the diversity is of all rows alike.
-    """
-    n_rows, k, _ = outputs.shape
-    each = torch.ones_like(y, dtype=torch.float64) if weight is None else weight
-    if task == "regression":
-        members = outputs.squeeze(-1).double() * y_std  # (N, K)
-        y = y.double()[:, None] * y_std  # (N, 1)
-        mean = members.mean(1, keepdim=True)  # (N, 1)
-        errors, own = (mean - y).square(), (members - y).square()
-        if weight is not None:  # one on average, so that the means stay means
-            errors, own = errors * weight[:, None], own * weight[:, None]
-        ensemble_score = errors.mean().sqrt()
-        member_score = own.mean(0).sqrt().mean()
-        ambiguity = (members - mean).square().mean()
-        return (
-            ensemble_score.item(),
-            member_score.item(),
-            ambiguity.item() if k > 1 else None,
-        )
-    n_right, n_member_right, divergence = 0.0, 0.0, 0.0
-    parts = (torch.split(tensor, 8192) for tensor in (outputs, y, each))
-    for out, target, counts in zip(*parts, strict=True):
-        p = _probabilities(out).double()  # (N, K, C)
-        n_right += ((p.mean(1).argmax(-1) == target) * counts).sum().item()
-        is_right = p.argmax(-1) == target[:, None]
-        n_member_right += (is_right * counts[:, None]).sum().item()
-        # The mean over all pairs of sum_c (p_i - p_j)(log p_i - log p_j) / 2 is the
-        # sample covariance over members of p and log p, summed over classes.
-        p = p.clamp_min(_MIN_PROBABILITY)
-        log_p = p.log()
-        p = p - p.mean(1, keepdim=True)
-        log_p = log_p - log_p.mean(1, keepdim=True)
-        divergence += (p * log_p).sum().item()
-    return (
-        n_right / each.sum().item(),
-        n_member_right / (each.sum().item() * k),
-        divergence / (n_rows * (k - 1)) if k > 1 else None,
-    )
-
-
-def _nll(outputs: Tensor, y: Tensor, weight: Tensor | None) -> float:
-    """Negative log-likelihood of the mean of the members, in float64."""
-    total = 0.0
-    each = torch.ones_like(y, dtype=torch.float64) if weight is None else weight
-    parts = (torch.split(tensor, 8192) for tensor in (outputs, y, each))
-    for out, target, counts in zip(*parts, strict=True):
-        p = _probabilities(out).double().mean(1)  # (N, C)
-        p = p.gather(1, target[:, None]).clamp_min(_MIN_PROBABILITY)
-        total -= (p.log().squeeze(1) * counts).sum().item()
-    return total / len(y)
-
-
-def _probabilities(outputs: Tensor) -> Tensor:
-    """Logits `(N, K, D_out)` to probabilities `(N, K, C)`."""
-    if outputs.shape[-1] > 1:
-        return outputs.softmax(-1)
-    p = outputs.sigmoid()
-    return torch.cat([1 - p, p], dim=-1)
 
 
 def _parameter_groups(
@@ -292,6 +180,159 @@ def _snapshot(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
+class _Measured(NamedTuple):
+    """What an epoch came to on the validation rows."""
+
+    score: float
+    member_score: float
+    diversity: float | None
+    merit: float
+    """What chooses the epoch: the score, or minus the NLL (more is better too)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Best:
+    """The weights that are kept so far."""
+
+    weights: dict[str, Tensor]
+    epoch: int
+    score: float
+    merit: float
+
+    @classmethod
+    def of_nothing(cls, model: LoMETab, task: Task) -> Self:
+        worst = math.inf if task == "regression" else -math.inf
+        return cls(_snapshot(model), 0, worst, worst)
+
+
+@dataclass(frozen=True, eq=False)
+class _Validation:
+    """The rows that choose the epoch."""
+
+    rows: Rows
+    task: Task
+    y_std: float
+    config: TrainConfig
+
+    def measure(self, model: LoMETab, epoch: int) -> _Measured:
+        outputs = predict(model, self.rows.x_num, self.rows.x_cat)
+        if not outputs.isfinite().all():
+            raise _diverged("The outputs stopped being finite", epoch, self.config)
+        found = score(
+            outputs,
+            self.rows.y,
+            task=self.task,
+            y_std=self.y_std,
+            weight=self.rows.weight,
+        )
+        if not math.isfinite(found[0]):
+            raise _diverged(f"The score became {found[0]}", epoch, self.config)
+        return _Measured(*found, self._merit(outputs, found[0]))
+
+    def find_best(
+        self, model: LoMETab, weights: dict[str, Tensor], history: list[Progress]
+    ) -> _Best:
+        """Of a run that is resumed: its best weights, with the merit they had."""
+        last, at_best = history[-1], copy.deepcopy(model)
+        last = history[-1]
+        merit = last.best_score
+        if self._is_on_nll:
+            at_best = copy.deepcopy(model)
+            at_best.load_state_dict(weights)
+            outputs = predict(at_best, self.rows.x_num, self.rows.x_cat)
+            merit = self._merit(outputs, last.best_score)
+        return _Best(weights, last.best_epoch, last.best_score, merit)
+
+    @property
+    def _is_on_nll(self) -> bool:
+        return self.config.stop_on == "nll" and self.task != "regression"
+
+    def _merit(self, outputs: Tensor, own_score: float) -> float:
+        if self._is_on_nll:
+            return -nll(outputs, self.rows.y, self.rows.weight)
+        return own_score
+
+
+class _Run:
+    """A model in training, and all that its steps move."""
+
+    def __init__(
+        self, model: LoMETab, source: Source, task: Task, config: TrainConfig
+    ) -> None:
+        self.model, self.source, self.task, self.config = model, source, task, config
+        self.device = source.device
+        self._is_cuda = self.device.type == "cuda"
+        is_bf16 = self._is_cuda and torch.cuda.is_bf16_supported(
+            including_emulation=False
+        )
+        self._amp_dtype = torch.bfloat16 if is_bf16 else torch.float16
+        self.scaler = torch.amp.GradScaler(
+            self.device.type, enabled=self._is_cuda and not is_bf16
+        )
+        self._parameters = [*model.parameters()]
+        groups = _parameter_groups(
+            model, config.weight_decay, decay_masks=config.decay_masks
+        )
+        self.optimizer = AdamW(groups, lr=config.lr)
+        self.kept = copy.deepcopy(model) if config.ema else model
+        """What is validated and kept: the model, or the average of its weights."""
+
+    def train_epoch(
+        self, epoch: int, lr: float, is_stop_wanted: Callable[[], bool] | None
+    ) -> tuple[float, bool]:
+        """The mean loss, and whether `is_stop_wanted` has ended the epoch early."""
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        total, max_norm = torch.zeros(2, device=self.device)
+        n_seen, is_stopped = 0, False
+        n_before = (epoch - 1) * math.ceil(self.source.n_rows / self.config.batch_size)
+        for step, batch in enumerate(self.source.batches(self.config), n_before + 1):
+            loss, norm = self._step(batch)
+            if self.kept is not self.model:
+                _average_(self.kept, self.model, step, self.config.ema)
+            total += loss * len(batch.y)
+            max_norm = torch.maximum(max_norm, norm)
+            n_seen += len(batch.y)
+            if is_stop_wanted is not None and is_stop_wanted():
+                is_stopped = True
+                break
+        train_loss = total.item() / n_seen  # the first wait for the device
+        if not math.isfinite(train_loss):
+            raise _diverged(f"The loss became {train_loss}", epoch, self.config)
+        # Clipping turns infinite gradients into none: nothing is learned any more.
+        # (The scaler tries scales that are too large, on purpose.)
+        if not max_norm.isfinite() and not self.scaler.is_enabled():
+            raise _diverged(f"The gradient became {max_norm}", epoch, self.config)
+        return train_loss, is_stopped
+
+    def _step(self, batch: Rows) -> tuple[Tensor, Tensor]:
+        """Loss and norm of the gradient."""
+        with torch.autocast(self.device.type, self._amp_dtype, enabled=self._is_cuda):
+            outputs = self.model(batch.x_num, batch.x_cat)  # (B, K, D_out)
+        loss = member_loss(outputs.float(), batch.y, self.task, batch.weight)
+        self.optimizer.zero_grad()
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.unscale_(self.optimizer)  # type: ignore[arg-type]
+        norm = nn.utils.clip_grad_norm_(self._parameters, _MAX_GRAD_NORM, foreach=True)
+        self.scaler.step(self.optimizer)  # type: ignore[arg-type]
+        self.scaler.update()
+        return loss.detach(), norm
+
+    def take_checkpoint(
+        self, best: dict[str, Tensor], history: list[Progress]
+    ) -> Checkpoint:
+        return take_checkpoint(
+            self.model,
+            self.kept,
+            self.optimizer,
+            self.scaler,
+            best,
+            history,
+            self.config,
+        )
+
+
 # The loop
 
 
@@ -360,16 +401,10 @@ def fit(
             f" {resume.config} is not {config}"
         )
     where = torch.device(device)
-    is_cuda = where.type == "cuda"
     source = Source(train, task, where)
-    n_rows = source.n_rows
-    x_num_val, x_cat_val, y_val, weight_val = load(val, task, where, weight=np.float64)
-
-    is_bf16 = is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-    amp_dtype = torch.bfloat16 if is_bf16 else torch.float16
-    scaler = torch.amp.GradScaler(where.type, enabled=is_cuda and not is_bf16)
-
-    with torch.random.fork_rng([where] if is_cuda else []):
+    rows = load(val, task, where, weight=np.float64)
+    validation = _Validation(rows, task, y_std, config)
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
         torch.manual_seed(config.seed)
         model = LoMETab(
             bins=compute_bins(source.x_num, config.n_bins, config.bin_edges),
@@ -381,93 +416,32 @@ def fit(
             return _finish(resume, model)
         if prepare is not None:
             prepare(model)
-        model.to(where)
-        parameters = [*model.parameters()]
-        optimizer = AdamW(
-            _parameter_groups(
-                model, config.weight_decay, decay_masks=config.decay_masks
-            ),
-            lr=config.lr,
-        )
-        # What is validated and kept: the weights, or their average over steps.
-        kept = copy.deepcopy(model) if config.ema else model
-        history: list[Progress] = []
-        best = _snapshot(model)
-        if resume is not None:
-            history = [*resume.history]
-            best = restore_(resume, model, kept, optimizer, scaler)
-        best_epoch = history[-1].best_epoch if history else 0
-        worst = math.inf if task == "regression" else -math.inf
-        best_score = history[-1].best_score if history else worst
-
-        # What chooses the epoch: the score, or minus the NLL (more is better too).
-        is_on_nll = config.stop_on == "nll" and task != "regression"
-        best_merit = best_score
-        if is_on_nll and history:
-            at_best = copy.deepcopy(model)
-            at_best.load_state_dict(best)
-            outputs = predict(at_best, x_num_val, x_cat_val)
-            best_merit = -_nll(outputs, y_val, weight_val)
+        run = _Run(model.to(where), source, task, config)
+        history = [] if resume is None else [*resume.history]
+        if resume is None:
+            best = _Best.of_nothing(model, task)
+        else:
+            weights = restore_(resume, model, run.kept, run.optimizer, run.scaler)
+            best = validation.find_best(model, weights, history)
 
         is_stopped = False
         started = time.perf_counter() - (history[-1].seconds if history else 0.0)
         checkpoint_due = time.perf_counter() + checkpoint_seconds
         for epoch in range(len(history) + 1, config.max_epochs + 1):
-            model.train()
-            for group in optimizer.param_groups:
-                group["lr"] = _learning_rate(config, history)
-            total, max_norm = torch.zeros(2, device=where)
-            n_seen = 0
-            n_before = (epoch - 1) * math.ceil(n_rows / config.batch_size)
-            for step, batch in enumerate(source.batches(config), n_before + 1):
-                with torch.autocast(where.type, amp_dtype, enabled=is_cuda):
-                    outputs = model(batch.x_num, batch.x_cat)  # (B, K, D_out)
-                loss = member_loss(outputs.float(), batch.y, task, batch.weight)
-                optimizer.zero_grad()
-                scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-                scaler.unscale_(optimizer)  # type: ignore[arg-type]
-                norm = nn.utils.clip_grad_norm_(
-                    parameters, _MAX_GRAD_NORM, foreach=True
-                )
-                scaler.step(optimizer)  # type: ignore[arg-type]
-                scaler.update()
-                if kept is not model:
-                    _average_(kept, model, step, config.ema)
-                total += loss.detach() * len(batch.y)
-                max_norm = torch.maximum(max_norm, norm)
-                n_seen += len(batch.y)
-                if is_stop_wanted is not None and is_stop_wanted():
-                    is_stopped = True
-                    break
-            train_loss = total.item() / n_seen  # the first wait for the device
-            if not math.isfinite(train_loss):
-                raise _diverged(f"The loss became {train_loss}", epoch, config)
-            # Clipping turns infinite gradients into none: nothing is learned any more.
-            # (The scaler tries scales that are too large, on purpose.)
-            if not max_norm.isfinite() and not scaler.is_enabled():
-                raise _diverged(f"The gradient became {max_norm}", epoch, config)
-
-            outputs = predict(kept, x_num_val, x_cat_val)
-            if not outputs.isfinite().all():
-                raise _diverged("The outputs stopped being finite", epoch, config)
-            val_score, member_score, diversity = score(
-                outputs, y_val, task=task, y_std=y_std, weight=weight_val
-            )
-            if not math.isfinite(val_score):
-                raise _diverged(f"The score became {val_score}", epoch, config)
-            merit = -_nll(outputs, y_val, weight_val) if is_on_nll else val_score
-            if _is_better(merit, best_merit, task):
-                best, best_epoch, best_score = _snapshot(kept), epoch, val_score
-                best_merit = merit
+            lr = _learning_rate(config, history)
+            train_loss, is_stopped = run.train_epoch(epoch, lr, is_stop_wanted)
+            measured = validation.measure(run.kept, epoch)
+            if _is_better(measured.merit, best.merit, task):
+                best = _Best(_snapshot(run.kept), epoch, measured.score, measured.merit)
             progress = Progress(
                 epoch=epoch,
                 max_epochs=config.max_epochs,
                 train_loss=train_loss,
-                val_score=val_score,
-                member_score=member_score,
-                diversity=diversity,
-                best_epoch=best_epoch,
-                best_score=best_score,
+                val_score=measured.score,
+                member_score=measured.member_score,
+                diversity=measured.diversity,
+                best_epoch=best.epoch,
+                best_score=best.score,
                 seconds=time.perf_counter() - started,
             )
             history.append(progress)
@@ -475,17 +449,13 @@ def fit(
                 is_stopped = True
             if is_stopped:
                 break
-            if config.patience is not None and epoch - best_epoch >= config.patience:
+            if config.patience is not None and epoch - best.epoch >= config.patience:
                 break
             is_due = time.perf_counter() >= checkpoint_due or (
                 is_checkpoint_wanted is not None and is_checkpoint_wanted()
             )
             if on_checkpoint is not None and is_due:
-                on_checkpoint(
-                    take_checkpoint(
-                        model, kept, optimizer, scaler, best, history, config
-                    )
-                )
+                on_checkpoint(run.take_checkpoint(best.weights, history))
                 checkpoint_due = time.perf_counter() + checkpoint_seconds
 
     last = history[-1]
@@ -493,12 +463,12 @@ def fit(
     hopeless = _HOPELESS_LOSS * max(1.0, variance)
     if min(p.train_loss for p in history) > hopeless and not is_stopped:
         raise _diverged(f"The loss still was {last.train_loss:.3g}", last.epoch, config)
-    model.load_state_dict(best)
+    model.load_state_dict(best.weights)
     return Fit(
         model=model.cpu().eval(),
         history=history,
-        best_epoch=best_epoch,
-        best_score=best_score,
+        best_epoch=best.epoch,
+        best_score=best.score,
         stopped_early=is_stopped,
         seconds=time.perf_counter() - started,
     )

@@ -9,6 +9,7 @@ from worker.messages import DATA, TRAIN_ROWS, Spec
 
 if TYPE_CHECKING:  # it loads more than the messages need
     from lometab.ensemble import Prepared
+    from lometab.explain import Rows
     from lometab.table import ParquetTable, PartName, Parts, Schema, Table
 
 
@@ -94,3 +95,29 @@ class JobRows:
             "reported": {name: len(rows) for name, rows in self.parts.items()},
             "storage": self.spec.storage,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Taken:
+    """The rows of a job in memory: values of their features, and their targets."""
+
+    rows: "Rows"
+    y: Any
+    parts: "Parts"
+
+    @classmethod
+    def of(cls, opened: JobRows) -> "Taken":
+        from lometab.explain import Rows
+        from lometab.table import features, target
+
+        schema = opened.schema
+        values = features(opened.table, schema)
+        rows = Rows(schema.numeric, schema.categorical, *values, schema.datetime)
+        return cls(rows, target(opened.table, schema), opened.parts)
+
+    def __call__(self, part: "PartName") -> tuple[Any, Any, Any]:
+        chosen = self.parts[part]
+        return self.rows.x_num[chosen], self.rows.x_cat[chosen], self.y[chosen]
+
+    def find(self, part: "PartName") -> tuple[Any, Any, Any] | None:
+        return self(part) if part in self.parts else None

@@ -29,13 +29,11 @@ from worker.messages import (
     NETWORKS,
     ONNX,
     OUTCOME,
-    REPORTS,
     WEIGHTS,
     CheckpointUnusable,
     CheckpointWritten,
     Done,
     EpochDone,
-    Examined,
     Failed,
     Message,
     PhaseBegun,
@@ -44,12 +42,14 @@ from worker.messages import (
     is_order,
     to_line,
 )
-from worker.rows import JobRows
-from worker.steps import Clock, Taken
+from worker.reports import write_reports
+from worker.rows import JobRows, Taken
+from worker.steps import Clock
 
 if TYPE_CHECKING:  # it loads torch, which is for the process itself alone
     from lometab.config import TrainConfig
-    from lometab.ensemble import Prepared
+    from lometab.ensemble import Ensemble, Prepared
+    from lometab.evaluation import Pruning
     from lometab.table import PartName
     from lometab.train import Checkpoint, Fit, Progress
 
@@ -145,131 +145,122 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
     import torch
 
     from lometab.baselines import check_installed, compare
-    from lometab.config import stored_config, with_seeds
-    from lometab.drift import make_reference
-    from lometab.ensemble import Ensemble, measure
-    from lometab.evaluation import Run, SeedOutcome, make_reports
-    from lometab.explain import Rows, examine, fit_naive, pack_background
-    from lometab.export import calibrate_on, export
-    from lometab.predictor import Predictor
-    from lometab.selection import combine
-    from lometab.table import features, target
+    from lometab.ensemble import measure
+    from lometab.evaluation import SeedOutcome
+
+    def begin(phase: str) -> None:
+        send(PhaseBegun(phase))
+        clock.start(phase)
 
     torch.set_num_threads(spec.threads)
-    config = stored_config(spec.hyperparameters)
     check_installed(spec.baselines)
     opened = JobRows.open(spec, folder)
-    schema, table, parts = opened.schema, opened.table, opened.parts
     is_compared = spec.n_seeds > 1 or bool(spec.baselines)
-    names = ALL_PARTS if is_compared else ALL_PARTS[:2]
-    prepared = opened.prepare(names, folder)
+    prepared = opened.prepare(ALL_PARTS if is_compared else ALL_PARTS[:2], folder)
 
-    send(PhaseBegun("training"))
-    clock.start("training")
-    if spec.networks:
-        ensemble = combine(prepared, list(_load_networks(spec, folder, prepared)))
-        runs = [ensemble]
-    else:
-        configs = with_seeds(config, spec.n_seeds)
-        fits = Training(spec, folder, send, orders).fit_all(prepared, configs)
-        runs = [
-            Ensemble(schema, prepared.preprocessor, each, fit)
-            for each, fit in zip(configs, fits, strict=False)  # a stop leaves some out
-        ]
-        ensemble = replace(runs[0], others=tuple(fits[1:]))
+    begin("training")
+    ensemble, runs = _train(spec, folder, send, orders, prepared)
     configs = [each.config for each in runs]
     outcomes = [measure(prepared, each) for each in runs] if is_compared else []
     compared = []
     if spec.baselines:
-        send(PhaseBegun("comparing"))
-        clock.start("comparing")
+        begin("comparing")
         compared = compare(
             outcomes,
             configs,
             spec.baselines,
             prepared,
-            table,
-            parts,
+            opened.table,
+            opened.parts,
             threads=spec.threads,
             device=spec.device,
             is_stopped=lambda: "stop" in orders,
         )
     del prepared
 
-    send(PhaseBegun("exporting"))
-    clock.start("exporting")
-    x_num, x_cat = features(table, schema)
-    y = target(table, schema)
+    begin("exporting")
+    taken = Taken.of(opened)
+    content, pruning = _export(spec, opened, taken, ensemble)
+    (folder / ONNX).write_bytes(content)
 
-    rows = Rows(schema.numeric, schema.categorical, x_num, x_cat, schema.datetime)
-    known = rows.take(parts["train"])
-    background = pack_background(known) if spec.keeps_rows else None
-    some = parts["train"][:1000]
-    take = Taken(x_num, x_cat, y, parts)
-    calibrate = calibrate_on(
-        *take("val"), own=take.find("calibration"), by=spec.calibrate_by
+    begin("evaluating")
+    write_reports(
+        spec,
+        folder,
+        send,
+        opened,
+        taken,
+        clock,
+        history=ensemble.fit.history,
+        n_parameters=ensemble.n_parameters,
+        training=ensemble.training,
+        by_seed=[
+            SeedOutcome(seed=each.seed, outcome=outcome)
+            for each, outcome in zip(configs, outcomes, strict=False)  # if compared
+        ],
+        baselines=compared,
+        pruning=pruning,
     )
+
+
+def _train(
+    spec: Spec, folder: Path, send: Send, orders: set[str], prepared: "Prepared"
+) -> "tuple[Ensemble, list[Ensemble]]":
+    """The ensemble, and what it is joined of: a network for each seed."""
+    from lometab.config import stored_config, with_seeds
+    from lometab.ensemble import Ensemble
+    from lometab.selection import combine
+
+    if spec.networks:
+        ensemble = combine(prepared, list(_load_networks(spec, folder, prepared)))
+        return ensemble, [ensemble]
+    configs = with_seeds(stored_config(spec.hyperparameters), spec.n_seeds)
+    fits = Training(spec, folder, send, orders).fit_all(prepared, configs)
+    runs = [
+        Ensemble(prepared.schema, prepared.preprocessor, each, fit)
+        for each, fit in zip(configs, fits, strict=False)  # a stop leaves some out
+    ]
+    return replace(runs[0], others=tuple(fits[1:])), runs
+
+
+def _export(
+    spec: Spec, opened: JobRows, taken: Taken, ensemble: "Ensemble"
+) -> "tuple[bytes, Pruning | None]":
+    """The file, and what was left out of it."""
+    from lometab.drift import make_reference
+    from lometab.explain import pack_background
+    from lometab.export import calibrate_on, export
+
+    schema, train = opened.schema, opened.parts["train"]
+    known = taken.rows.take(train)
+    background = pack_background(known) if spec.keeps_rows else None
+    calibrate = calibrate_on(
+        *taken("val"), own=taken.find("calibration"), by=spec.calibrate_by
+    )
+    reference = make_reference(
+        schema.numeric,
+        schema.categorical,
+        known.x_num,
+        known.x_cat,
+        moments=schema.datetime,
+    )
+    some = taken.rows.take(train[:1000])
     content = export(
         ensemble,
-        x_num[some],
-        x_cat[some],
+        some.x_num,
+        some.x_cat,
         calibrate=calibrate,
         metadata={
             **_make_metadata(spec, background),
             "rows": opened.count(),
-            "reference": make_reference(
-                schema.numeric,
-                schema.categorical,
-                *take("train")[:2],
-                moments=schema.datetime,
-            ),
+            "reference": reference,
         },
     )
-    pruning = None
-    if spec.members != "all":
-        from worker.prune import keep_members
+    if spec.members == "all":
+        return content, None
+    from worker.prune import keep_members
 
-        content, pruning = keep_members(content, spec.members, take, calibrate)
-    (folder / ONNX).write_bytes(content)
-
-    send(PhaseBegun("evaluating"))
-    clock.start("evaluating")
-    by_seed = [
-        SeedOutcome(seed=each.seed, outcome=outcome)
-        for each, outcome in zip(configs, outcomes, strict=False)  # if compared
-    ]
-    predictor = Predictor(content)
-    evaluated = Run.of_file(
-        predictor,
-        x_num,
-        x_cat,
-        y,
-        parts,
-        config=config,
-        history=ensemble.fit.history,
-        n_parameters=ensemble.n_parameters,
-        training=ensemble.training,
-        seeds={"split": spec.split["seed"], "training": config.seed},
-        by_seed=by_seed,
-        baselines=compared,
-        warnings=spec.warnings,
-        rows=opened.count(),
-        pruning=pruning,
-        timings=clock.stop,
-        job_id=spec.job_id,
-        shows_rows=spec.keeps_rows,
-    )
-    evaluated = examine(
-        evaluated,
-        predictor.run,
-        rows.take(parts["test"]),
-        fit_naive(known, y[parts["train"]], schema.task, predictor.classes),
-        groups=spec.importance_groups,
-        on_step=lambda done, total: send(Examined(done, total)),
-    )
-    reports = make_reports(evaluated).to_json()
-    text = json.dumps(reports, allow_nan=False)
-    (folder / REPORTS).write_text(text, encoding="utf-8")
+    return keep_members(content, spec.members, taken, calibrate)
 
 
 def _load_networks(spec: Spec, folder: Path, prepared: "Prepared") -> "Iterator[Fit]":

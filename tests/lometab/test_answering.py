@@ -10,7 +10,8 @@ import torch
 
 from lometab import LoMETabClassifier, LoMETabRegressor, Predictor
 from lometab.errors import ConfigError, DataError
-from lometab.train import Progress, member_loss
+from lometab.losses import member_loss
+from lometab.train import Progress
 
 TINY: dict[str, Any] = {
     "preset": "fast",

@@ -13,14 +13,11 @@ from lometab.checkpoint import Checkpoint, Progress
 from lometab.config import TrainConfig
 from lometab.estimator import LoMETabClassifier
 from lometab.export import to_onnx
+from lometab.losses import nll
 from lometab.nn import LoMETab
 from lometab.optimizer import AdamW
 from lometab.parity import check_onnx
-from lometab.train import (
-    _learning_rate,
-    _nll,
-    predict,
-)
+from lometab.train import _learning_rate, predict
 from tests.support.networks import (
     INPUTS,
     SMALL,
@@ -186,7 +183,7 @@ def test_the_epoch_with_the_least_nll_is_kept(task) -> None:
         outputs = predict(
             models[0], torch.from_numpy(val.x_num), torch.from_numpy(val.x_cat)
         )
-        losses.append(_nll(outputs, y, None))
+        losses.append(nll(outputs, y, None))
 
     fit = run(
         task,
@@ -208,7 +205,7 @@ def test_the_nll_is_that_of_the_mean_of_the_members() -> None:
     outputs, y = torch.randn(40, 3, 5), torch.randint(5, (40,))
     p = outputs.double().softmax(-1).mean(1)
     expected = -p[torch.arange(40), y].log().mean().item()
-    assert _nll(outputs, y, None) == pytest.approx(expected)
+    assert nll(outputs, y, None) == pytest.approx(expected)
 
 
 def test_regression_has_no_nll_to_stop_on() -> None:

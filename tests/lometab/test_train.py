@@ -16,6 +16,7 @@ from torch import Tensor
 from lometab.config import TrainConfig
 from lometab.embedding import compute_bins
 from lometab.errors import ModelFileError, TrainingCancelled, TrainingDiverged
+from lometab.losses import member_loss, score
 from lometab.nn import LoMETab
 from lometab.optimizer import AdamW
 from lometab.train import (
@@ -23,9 +24,7 @@ from lometab.train import (
     Part,
     Progress,
     fit,
-    member_loss,
     predict,
-    score,
 )
 from tests.support.runs import (
     TASKS,
