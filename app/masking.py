@@ -3,7 +3,8 @@
 import re
 
 HIDDEN = "***"
-_USER = re.compile(r"(://[^:/\s]*):\S*@")
+_WORD = re.compile(r"\S+")
+_USER = re.compile(r"://[^:/\s]*:")
 """Up to the last @: a password may have one that should have been written as %40."""
 _QUERY = re.compile(r"([?&;])([^=&;?\s]+)=([^&;\s'\"]*)")
 _HARMLESS = {
@@ -18,7 +19,15 @@ def mask(address: str) -> str:
     """An address of a database, a broker or a store; or a text with such in it."""
     if "://" not in address:
         return address
-    return _QUERY.sub(_mask_value, _USER.sub(rf"\1:{HIDDEN}@", address))
+    return _QUERY.sub(_mask_value, _WORD.sub(_mask_user, address))
+
+
+def _mask_user(word: re.Match[str]) -> str:
+    """In time that grows with the text: a path of a request may be made to be slow."""
+    text = word[0]
+    end = text.rfind("@")
+    user = _USER.search(text, 0, max(0, end))
+    return text if user is None else f"{text[: user.end()]}{HIDDEN}{text[end:]}"
 
 
 def _mask_value(found: re.Match[str]) -> str:

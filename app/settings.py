@@ -270,6 +270,20 @@ class Settings(BaseSettings):
             raise ValueError("write an @ in a password as %40, and a / as %2F")
         return given
 
+    @field_validator("broker_url")
+    @classmethod
+    def check_broker(cls, given: str) -> str:
+        """As above; of several sentinels each."""
+        for each in given.split(";"):
+            place = each.partition("://")[2]
+            password = place.rpartition("@")[0].partition(":")[2]
+            if re.search(r"[\s/?#@]", password):
+                raise ValueError(
+                    "in a password write @ as %40, / as %2F, ? as %3F, # as %23 and a "
+                    "blank as %20"
+                )
+        return given
+
     @field_validator("blob_store")
     @classmethod
     def check_store(cls, given: str) -> str:

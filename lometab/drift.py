@@ -158,8 +158,9 @@ def _join_doubtful(
     """Levels that chance may have chosen, with the rest: of models that chose levels by
     the rows they counted, these are less frequent in any others."""
     levels = own[:-1]
-    least = levels[-1] if levels else 0
-    clear = [i for i, n in enumerate(levels) if n > least + 3 * math.sqrt(least)]
+    least = levels[-1] if levels and own[-1] else 0  # else none was left out
+    bound = max(least + 3 * math.sqrt(least), 10)
+    clear = [i for i, n in enumerate(levels) if n > bound]
     others = [i for i in range(len(own)) if i not in clear]
     return (
         [*(own[i] for i in clear), sum(own[i] for i in others)],

@@ -122,15 +122,18 @@ class Prepared:
     ) -> Ensemble:
         """A network with each of the settings, the members of all as one ensemble.
 
-        If training is stopped, no further network begins: a member that has hardly
-        been trained is none.
+        If training is stopped, no further network begins, and one that was at it is
+        left out unless it is the first: a member that has hardly been trained is none.
         """
-        fits: list[Fit] = []
-        for config in configs:
-            fits.append(self.fit(config, **options))
-            if fits[-1].stopped_early:
+        first = self.fit(configs[0], **options)
+        others: list[Fit] = []
+        for config in configs[1:]:
+            if first.stopped_early:
                 break
-        first, *others = fits
+            fit = self.fit(config, **options)
+            if fit.stopped_early:
+                break
+            others.append(fit)
         return Ensemble(
             self.schema, self.preprocessor, configs[0], first, tuple(others)
         )

@@ -67,4 +67,4 @@ if __name__ == "__main__":
     parser.add_argument("commits", nargs="+")
     for commit in parser.parse_args().commits:
         for group in GROUPS:
-            print(describe(commit, group))
+            print(describe(commit, group))  # noqa: T201

@@ -160,6 +160,12 @@ def run(spec: Spec, folder: Path, send: Send, orders: set[str]) -> None:
 
     begin("training")
     ensemble, runs = _train(spec, folder, send, orders, prepared)
+    if len(runs) < spec.n_seeds:
+        said = (
+            f"stopped when {len(runs)} of {spec.n_seeds} networks were trained: the "
+            "model has the members of these"
+        )
+        spec = replace(spec, warnings=(*spec.warnings, said))
     configs = [each.config for each in runs]
     outcomes = [measure(prepared, each) for each in runs] if is_compared else []
     compared = []
@@ -356,8 +362,10 @@ class Training:
         fits: list[Fit] = []
         for i, config in enumerate(configs):
             if fits and "stop" in self.orders:
-                break  # a member that has hardly been trained is none
+                break
             fit = self._fit_or_start_afresh(prepared, configs, i)
+            if fits and fit.stopped_early:
+                break  # a member that has hardly been trained is none
             self.checkpoints[_name(config)] = fit.to_checkpoint(config)
             fits.append(fit)
         return fits

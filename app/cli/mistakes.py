@@ -95,7 +95,7 @@ def _explain_settings(error: BaseException) -> Mistake | None:
     for item in error.errors():
         name = str(item["loc"][0]) if item["loc"] else ""
         name = name if name.startswith("LOMETAB_") else f"LOMETAB_{name.upper()}"
-        is_secret = name == "LOMETAB_BLOB_OPTIONS"
+        is_secret = name in ("LOMETAB_BLOB_OPTIONS", "LOMETAB_BROKER_URL")
         given = HIDDEN if is_secret else mask(repr(item["input"]))
         faults.append(f"{name}: {item['msg']}, however: {given}")
     return Mistake("; ".join(faults), USAGE)

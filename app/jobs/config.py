@@ -352,7 +352,9 @@ class JobSettings(BaseModel):
             raise ValueError(f"set `seeds` in `{self.kind}` in place of `n_seeds`")
         if self.split.calibration is None:
             is_chosen = self.kind in SEARCHES or self.members != "all"
-            share = OWN_PART if is_chosen and self.split.kind != "column" else 0.0
+            has_room = self.split.val + self.split.test <= 1 - 2 * OWN_PART
+            is_cut = is_chosen and has_room and self.split.kind != "column"
+            share = OWN_PART if is_cut else 0.0  # without it, there is a warning
             self.split = replace(self.split, calibration=share)
         if self.storage == "file" and not self.may_use_file:
             raise ValueError(

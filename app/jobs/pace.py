@@ -70,7 +70,9 @@ def keep_pace(session: Session, job: Job, progress: Mapping[str, Any]) -> None:
     """Let the worker of a run that has ended tell how long its epochs took."""
     estimate, epoch = job.estimate, progress.get("epoch")
     is_known = job.role == JobRole.TRAIN and job.promoted_from is None
-    # The first epochs of a short run say more of its start than of its pace.
+    # The first epochs of a short run say more of its start than of its pace, and the
+    # last one of a run that was stopped was cut off.
+    is_known = is_known and not job.is_stop_requested
     if not is_known or not epoch or epoch < 3 or "steps_per_epoch" not in estimate:
         return
     worker = session.get(Worker, job.lease_owner or "")

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from app import webhooks
 from app.monitor.describe import describe_day
 from app.monitor.store import LOOKS, read_counts, today
+from app.monitor.tally import Counts
 from app.storage import db
 from app.storage.enums import WebhookEvent
 from app.storage.tables import ModelCounts, TrainedModel, Webhook
@@ -43,10 +44,11 @@ def announce_alarms(session: Session) -> int:
 
 
 def _announce(session: Session, model: TrainedModel) -> int:
-    day = today()
-    counts = read_counts(session, model.id, 1).get(day)
-    if counts is None:
-        return 0
+    counted = read_counts(session, model.id, 2)
+    return sum(_look(session, model, day, each) for day, each in counted.items())
+
+
+def _look(session: Session, model: TrainedModel, day: str, counts: Counts) -> int:
     number = _take_look(session, model, day, counts.get("n_rows", 0))
     if number is None:
         return 0
@@ -93,7 +95,8 @@ def _take_look(
     )
     row = session.get_one(ModelCounts, (model.id, day, LOOKS), with_for_update=True)
     looked = row.counts[LOOKS]
-    if not is_look_due(n_rows, looked["n_rows"]):
+    is_last = day < today() and n_rows > looked["n_rows"]  # the day is over
+    if not (is_last or is_look_due(n_rows, looked["n_rows"])):
         return None
     number: int = looked["n"] + 1
     row.counts = {LOOKS: {"n": number, "n_rows": n_rows}}

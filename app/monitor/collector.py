@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.monitor import store
@@ -139,7 +140,10 @@ class Collector:
     def _keep_answers(self, model_id: str, workspace_id: str, seen: _Seen) -> None:
         if seen.ids is None:
             return
-        ids = seen.ids if isinstance(seen.ids, list) else seen.ids.to_pylist()
+        try:
+            ids = seen.ids if isinstance(seen.ids, list) else seen.ids.to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError):
+            return  # no truth can name them
         hashes = [hash_id(model_id, each) for each in ids]
         n_rows = sum(each != 0 for each in hashes)
         if n_rows:

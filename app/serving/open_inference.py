@@ -266,7 +266,10 @@ def _from_bytes(name: str, datatype: str, content: memoryview, n_rows: int) -> V
     kind = np.dtype(TYPES[datatype])
     if len(content) % kind.itemsize:
         raise DataError(f"the bytes of {name!r} are no {datatype}", column=name)
-    return np.frombuffer(content, kind)
+    values = np.frombuffer(content, kind)
+    if kind.kind == "f" and np.isinf(values).any():
+        raise DataError(f"the input {name!r} holds an infinite number", column=name)
+    return values
 
 
 def _read_texts(name: str, content: memoryview, n_rows: int) -> list[Any]:

@@ -35,7 +35,9 @@ class PredictRequest(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        return self.length is not None and self.length <= BATCHED_BYTES
+        """A workbook never is: a few kilobytes of it may be long to read."""
+        is_short = self.length is not None and self.length <= BATCHED_BYTES
+        return is_short and self.kind != "xlsx"
 
 
 def read_request(scope: Scope, reference: str, settings: Settings) -> PredictRequest:

@@ -119,12 +119,17 @@ def announce_ends(
 def _describe(error: Mapping[str, Any]) -> dict[str, str]:
     """A job's error, for a receiver that may be anybody's: what is wrong with a table
     quotes a cell of it."""
-    if error.get("code") == FailureCode.BAD_DATA:
-        error = {**error, "detail": _BAD_DATA}
+    detail = _INSTEAD.get(error.get("code", ""))
+    if detail is not None:
+        error = {**error, "detail": detail}
     return {name: str(value)[:_MAX_TEXT] for name, value in error.items()}
 
 
-_BAD_DATA = "the table does not fit; the job's `error` says what is wrong with it"
+_INSTEAD: Mapping[str, str] = {
+    FailureCode.BAD_DATA: "the table does not fit; the job's `error` says what is "
+    "wrong with it",
+    FailureCode.NO_SUCCESS: "none of its jobs succeeded; the job's `error` says why",
+}
 
 
 def remove_old(session: Session, *, days: float) -> int:

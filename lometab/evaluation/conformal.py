@@ -49,7 +49,7 @@ class Conformal:
             **about.get("quantiles", {}),
         }
         self._groups: Mapping[str, Any] = about.get("groups", {})
-        self._n_classes = len(metadata.get("classes") or ())
+        self._classes: Sequence[Any] = metadata.get("classes") or ()
         self._n_rows: int | None = about.get("n_rows")  # not in files of before
         self._warnings: dict[tuple[float, Method | None], list[str]] = {}
 
@@ -73,7 +73,7 @@ class Conformal:
             )
         place = _find_place(coverage)
         if self.is_by_class:
-            names: Sequence[str] = [str(c) for c in range(self._n_classes)]
+            names: Sequence[str] = [str(c) for c in range(len(self._classes))]
             return Choice(method, np.array([self._of(n, method, place) for n in names]))
         if self.by is not None and groups is not None:
             found = [self._of(name, method, place) for name in groups]
@@ -105,6 +105,8 @@ class Conformal:
         names = [n for n, found in groups.items() if found[method][place] is None]
         if not names:
             return []
+        if self.is_by_class:
+            names = [n if n == "others" else str(self._classes[int(n)]) for n in names]
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         return [
             f"the calibration rows are too few {needed}, where {self.by!r} is one of "

@@ -24,7 +24,7 @@ from lometab.table.values import BLANKS
 _MAX_BYTES = 2**28
 _MAX_WHOLE = 2**30
 """Bytes that a text may take as objects if it is parsed as a whole."""
-_LIST_BYTES, _VALUE_BYTES = 400, 40
+_LIST_BYTES, _VALUE_BYTES, _TEXT_BYTES = 400, 40, 56
 """Of an object as of a list: more than most take, as many of them take time, too."""
 _CELLS = 2**20
 """Of a batch."""
@@ -44,7 +44,7 @@ def read_json_table(
             "or CSV"
         )
     try:
-        found = _open(source)
+        found = _open(source, limits)
         if isinstance(found, _Columns):
             names, batches = found.names, iter([found.make_batch(limits)])
         else:
@@ -76,10 +76,10 @@ def read_json_lines(text: str) -> list[Any]:
 # The forms
 
 
-def _open(source: Path) -> "Pieces | _Columns":
+def _open(source: Path, limits: Limits) -> "Pieces | _Columns":
     read = _find_reader(source)
     if read is None:
-        return _open_whole(source)
+        return _open_whole(source, limits)
 
     def pieces() -> Iterator[list[Any]]:
         with source.open(encoding="utf-8-sig") as file:
@@ -106,25 +106,32 @@ def _find_reader(source: Path) -> Callable[[TextIO], Iterator[list[Any]]] | None
     return None
 
 
-def _open_whole(source: Path) -> "Pieces | _Columns":
+def _open_whole(source: Path, limits: Limits) -> "Pieces | _Columns":
     content = source.read_bytes()
     _measure(content)
-    found = _parse(content.decode("utf-8-sig"))
+    text = content.decode("utf-8-sig")
+    del content
+    found = _parse(text)
     if not isinstance(found, dict):
         raise DataError("the JSON file holds a single value and no table")
     for key in ("rows", "records", "data"):
         if isinstance(found.get(key), list) and "columns" not in found:
             return _hold(found[key])
     if isinstance(found.get("columns"), list) and isinstance(found.get("data"), list):
+        _check(len(found["data"]), len(found["columns"]), limits)
         return _from_matrix(found["columns"], found["data"])
     if found and all(isinstance(each, list) for each in found.values()):
+        _check(len(next(iter(found.values()))), len(found), limits)
         return _from_columns(found)
     return _hold([found])
 
 
 def _measure(content: bytes) -> None:
     n_lists = content.count(b"{") + content.count(b"[")
+    n_texts = content.count(b'"') // 2
     n_bytes = n_lists * _LIST_BYTES + content.count(b",") * _VALUE_BYTES
+    # The text itself: as many bytes for each character as the widest of them needs.
+    n_bytes += n_texts * _TEXT_BYTES + len(content) * (1 if content.isascii() else 4)
     if n_bytes > _MAX_WHOLE:
         raise FileTooLarge(
             f"the JSON file would take {n_bytes >> 20} MiB of memory, beyond the limit "

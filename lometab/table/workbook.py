@@ -196,4 +196,5 @@ def _write_cell(value: object) -> str:
         return value.isoformat()
     if isinstance(value, timedelta):
         return repr(value.total_seconds())
-    return str(value).replace("_x000D_", "").replace("\r\n", "\n")
+    text = str(value).replace("_x000D_", "")
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # which would end a line

@@ -7,6 +7,7 @@ uses: what only looks like the end of a row, in a comment or in another row, cou
 what it is.
 """
 
+import io
 import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -16,11 +17,13 @@ from openpyxl.packaging.manifest import Manifest
 from openpyxl.reader.excel import ExcelReader
 from openpyxl.reader.strings import read_string_table
 from openpyxl.styles.stylesheet import apply_stylesheet
-from openpyxl.worksheet._reader import WorkSheetParser
+from openpyxl.worksheet._reader import ROW_TAG, WorkSheetParser, iterparse
 from openpyxl.xml.constants import SHARED_STRINGS, SHEET_MAIN_NS
 
 from lometab.errors import DataError, FileTooLarge
 
+TEXT = "si"
+"""The element of a shared text."""
 MAX_ROWS = 2**20
 """As many as a sheet can have."""
 _MAX_PARTS = 1000
@@ -28,6 +31,13 @@ _MAX_BYTES = 2**23
 """Of a row, a shared text, and all that is neither."""
 _MAX_ELEMENTS = 2**17
 """Of the same. A row of 16 384 cells has 50 000."""
+_MAX_CELLS = 2**14
+"""Of a row, as many as a sheet has columns."""
+_MAX_IN_TEXTS = 2**23
+"""Elements of all shared texts: four for each of as many as there may be."""
+_MAX_FORMAT = 512
+"""Characters of a number format, for which openpyxl takes time by their square. Excel
+writes 255."""
 _BETWEEN = 32
 """Bytes from one row to the next: its end, and blanks."""
 _MAX_TEXTS = 2**21
@@ -49,7 +59,11 @@ class Archive(zipfile.ZipFile):
         ]
         if len(parts) > _MAX_PARTS:
             raise FileTooLarge(f"the workbook has more than {_MAX_PARTS} parts")
-        # zipfile gives no more than a part says that it has.
+        methods = {part.compress_type for part in parts}
+        if not methods <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise DataError("the workbook is packed in a way that no spreadsheet is")
+        # zipfile gives no more than a part says that it has; but what is read without
+        # a size, it unpacks whole.
         n_bytes = sum(part.file_size for part in parts)
         if n_bytes > max_bytes:
             raise FileTooLarge(
@@ -61,8 +75,9 @@ class Archive(zipfile.ZipFile):
         """A part that is parsed as a whole."""
         self._check_size(name, _MAX_BYTES)
         with self.open(name) as file:
-            _Measure(str(name), "", 0).read(file)
-        return super().read(name, pwd)
+            content = b"".join(iter(lambda: file.read(_BLOCK), b""))
+        _Measure(str(name), "", 0).read(io.BytesIO(content))
+        return content
 
     def open_rows(self, name: str, tag: str, most: int, max_bytes: int) -> IO[bytes]:
         """A part of which one row, or one text, is in memory at a time.
@@ -73,7 +88,7 @@ class Archive(zipfile.ZipFile):
         """
         self._check_size(name, min(max_bytes, self.max_bytes))
         with self.open(name) as file:
-            _Measure(name, f"{SHEET_MAIN_NS}}}{tag}", most).read(file)
+            _Measure(name, tag, most).read(file)
         return self.open(name)
 
     def _check_size(self, name: Any, most: int) -> None:
@@ -94,7 +109,9 @@ class _Measure:
     """
 
     def __init__(self, part: str, row: str, most: int) -> None:
-        self._part, self._row, self._most = part[:100], row, most
+        self._part, self._most = part[:100], most
+        self._row = f"{SHEET_MAIN_NS}}}{row}"
+        self._is_texts = row == TEXT
         self._parser = expat.ParserCreate(namespace_separator="}")
         self._parser.ordered_attributes = True
         self._parser.StartElementHandler = self._start
@@ -102,6 +119,7 @@ class _Measure:
         self._parser.StartDoctypeDeclHandler = self._refuse_entities
         self._depth = self._row_depth = 0
         self._n_rows = self._n_inside = self._n_outside = 0
+        self._n_cells = self._n_in_texts = 0
         self._n_fed = self._row_start = self._all_rows = self._fed_at_event = 0
 
     def read(self, file: IO[bytes]) -> None:
@@ -118,8 +136,10 @@ class _Measure:
         self._fed_at_event = self._n_fed
         if self._row_depth:
             self._n_inside += 1
+            self._n_in_texts += self._is_texts
+            self._n_cells += self._depth == self._row_depth + 1
         elif name == self._row:
-            self._row_depth, self._n_inside = self._depth, 0
+            self._row_depth, self._n_inside, self._n_cells = self._depth, 0, 0
             self._row_start = self._parser.CurrentByteIndex
             self._n_rows += 1
         else:
@@ -128,6 +148,21 @@ class _Measure:
             raise FileTooLarge(
                 f"a row, a text or the rest of the part {self._part!r} of the workbook "
                 f"has more than {_MAX_ELEMENTS} elements"
+            )
+        if self._n_cells > _MAX_CELLS and not self._is_texts:
+            raise FileTooLarge(
+                f"a row of the workbook has more than {_MAX_CELLS} cells"
+            )
+        if self._n_in_texts > _MAX_IN_TEXTS:
+            raise FileTooLarge(
+                f"the texts of the workbook have more than {_MAX_IN_TEXTS} elements"
+            )
+        if name.endswith("}numFmt") and any(
+            len(value) > _MAX_FORMAT for value in attributes[1::2]
+        ):
+            raise DataError(
+                f"a number format of the workbook has more than {_MAX_FORMAT} "
+                "characters"
             )
         if self._n_rows > self._most:
             raise FileTooLarge(
@@ -165,6 +200,17 @@ class _Measure:
         )
 
 
+class _Rows(WorkSheetParser):  # type: ignore[misc]
+    """Reads the rows of a sheet, and builds nothing of what else it has."""
+
+    def parse(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        for _, element in iterparse(self.source):
+            if element.tag == ROW_TAG:
+                yield self.parse_row(element)
+                element.clear()
+                self.row_dimensions.clear()  # heights, which nobody reads
+
+
 class Book(ExcelReader):  # type: ignore[misc]
     """What the cells of a sheet need, and nothing else of a workbook."""
 
@@ -196,7 +242,7 @@ class Book(ExcelReader):  # type: ignore[misc]
         part = self._sheets[name]
         max_bytes = self.archive.max_bytes
         with self.archive.open_rows(part, "row", MAX_ROWS, max_bytes) as file:
-            parser = WorkSheetParser(
+            parser = _Rows(
                 file,
                 texts,
                 data_only=True,
@@ -206,27 +252,30 @@ class Book(ExcelReader):  # type: ignore[misc]
             )
             n_rows = 0
             for number, cells in parser.parse():
-                parser.row_dimensions.clear()  # heights, which nobody reads
+                if number <= n_rows:
+                    raise DataError(
+                        f"row {number} of the sheet stands after row {n_rows}; save "
+                        "the workbook anew"
+                    )
                 for _ in range(n_rows, number - 1):
                     n_rows += 1
                     yield []
-                if n_rows < number:  # rows that come out of turn are left out
-                    n_rows += 1
-                    yield _spread(cells)
+                n_rows += 1
+                yield _spread(cells)
 
     def _read_texts(self) -> list[str]:
         part = self.package.find(SHARED_STRINGS)
         if part is None:
             return []
         name = part.PartName[1:]
-        with self.archive.open_rows(name, "si", _MAX_TEXTS, _MAX_TEXT_BYTES) as file:
+        with self.archive.open_rows(name, TEXT, _MAX_TEXTS, _MAX_TEXT_BYTES) as file:
             return list(read_string_table(file))
 
 
 def _spread(cells: list[dict[str, Any]]) -> list[Any]:
     """Values at the places of their columns."""
-    row: list[Any] = [None] * (cells[-1]["column"] if cells else 0)
+    width = max((cell["column"] for cell in cells), default=0)
+    row: list[Any] = [None] * width
     for cell in cells:
-        if cell["column"] <= len(row):
-            row[cell["column"] - 1] = cell["value"]
+        row[cell["column"] - 1] = cell["value"]
     return row

@@ -44,6 +44,24 @@ def post(client: TestClient, model_id: str) -> Post:
     return send
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_bytes_are_refused_as_everywhere(post: Post, value: float) -> None:
+    content = np.array([1.0, value]).tobytes()
+    head = {
+        "inputs": [
+            {
+                "name": "size",
+                "datatype": "FP64",
+                "shape": [2],
+                "parameters": {"binary_data_size": len(content)},
+            }
+        ]
+    }
+    text = json.dumps(head).encode()
+    answer = post("infer", text + content, **{HEADER: f"{len(text)}"})
+    assert answer.status_code in (400, 422) and "infinite" in answer.text, answer.text
+
+
 INVOCATIONS = [
     f'{{"instances": [{{"size": {DEEP}}}]}}',
     f'{{"instances": {{"size": {DEEP}}}}}',

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
@@ -212,6 +213,30 @@ def test_no_id_is_none(client: TestClient, model: str) -> None:
     refused = post_outcomes(client, model, ("a", 1.0), (" ", 1.0))
     problem = check_problem(refused, 422, "must not be empty")
     assert problem["errors"][0]["pointer"] == "/outcomes/1/id"
+
+
+def test_ids_that_nobody_can_name_lose_no_counts(
+    client: TestClient, model: str, label: str
+) -> None:
+    """Arrow has values that Python has not: a moment in an unknown zone."""
+    row = {name: [ALL[0][name]] for name in ("size", "colour", "weight")}
+    row |= {name: [float(ALL[0][name])] for name in ("size", "weight")}
+    ids = pa.array([1], pa.timestamp("us", tz="Mars/X"))
+    sink = io.BytesIO()
+    table = pa.table({**row, "id": ids})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    answer = client.post(
+        f"/models/{model}/predict?id_column=id",
+        content=sink.getvalue(),
+        headers={"content-type": "application/vnd.apache.arrow.stream"},
+    )
+    assert answer.status_code == 200, answer.text
+    ask(client, model, [{**ALL[0], "id": "a"}])
+    ask(client, label, ALL)
+    assert post_outcomes(client, model, ("a", 1.0)).json()["matched"] == 1
+    assert watch(client, model)["total"]["n_rows"] == 2
+    assert watch(client, label)["total"]["n_rows"] == len(ALL)
 
 
 def test_an_id_has_one_truth(client: TestClient, model: str) -> None:

@@ -9,7 +9,7 @@ from app import jobs
 from app.jobs.pace import Pace, Work
 from app.settings import get_settings
 from app.storage import blobs, db
-from app.storage.tables import Worker
+from app.storage.tables import Job, Worker
 from tests.support.http import post
 from tests.support.jobs import REPORTS
 from tests.support.tables import make_csv
@@ -103,6 +103,17 @@ def test_a_run_of_one_epoch_says_nothing_of_the_pace(client: TestClient) -> None
     live("w1")
     read_estimate(client)
     claim_and_finish("w1", seconds=99.0, epoch=1)
+    assert read_estimate(client)["basis"] == "assumed"
+
+
+@pytest.mark.usefixtures("heard_for_long")
+def test_a_run_that_was_stopped_says_nothing_of_the_pace(client: TestClient) -> None:
+    """Its last epoch was cut off."""
+    live("w1")
+    job = post_job(client)
+    with db.transaction() as session:
+        session.get_one(Job, job["id"]).is_stop_requested = True
+    claim_and_finish("w1", seconds=0.1)
     assert read_estimate(client)["basis"] == "assumed"
 
 

@@ -34,6 +34,7 @@ from app.webhooks.sending import post
 from tests.support.fake_child import add_job, claim
 from tests.support.http import check_problem
 from tests.support.jobs import REPORTS
+from tests.support.models import TABLE
 from tests.support.receivers import Receiver
 
 OK = 204
@@ -449,6 +450,31 @@ def test_no_cell_of_a_table_is_told(settings: Settings) -> None:
     assert "markedodd" not in delivery.body
 
 
+def test_no_cell_is_told_by_a_sweep_either(client: TestClient) -> None:
+    """Its error quotes that of the first of its jobs."""
+    hook = {"url": "https://hooks.example.com", "events": ["job.failed"]}
+    assert client.post("/webhooks", json=hook).status_code == 201
+    config = {"target": "y", "columns": {"label": "ignore"}, "kind": "sweep"}
+    made = client.post(
+        "/jobs",
+        files={"file": ("t.csv", TABLE)},
+        data={"config": json.dumps({**config, "sweep": {"grid": {"rank": [1, 2]}}})},
+    )
+    assert made.status_code == 202, made.text
+    for _ in range(2):
+        with db.transaction() as session:
+            child = claim(session)
+        with db.transaction() as session:
+            error = {"code": "bad_data", "detail": "row 7 holds 'markedodd'"}
+            assert jobs.fail(session, child, error)
+        with db.transaction() as session:
+            jobs.follow(session, child)
+    parent = client.get(f"/jobs/{made.json()['id']}").json()
+    assert parent["status"] == "failed" and "markedodd" in str(parent["error"])
+    (delivery,) = read_deliveries()
+    assert "no_success" in delivery.body and "markedodd" not in delivery.body
+
+
 def test_parts_of_a_sweep_are_not_told(settings: Settings) -> None:
     add_webhook("http://127.0.0.1:1/")
     add_job()
@@ -471,22 +497,7 @@ def test_parts_of_a_sweep_are_not_told(settings: Settings) -> None:
 def test_models_and_alarms_are_told(client: TestClient) -> None:
     url = "https://hooks.example.com"
     made = client.post("/webhooks", json={"url": url, "events": [*WebhookEvent]})
-    reference = {"edges": [1.0], "counts": [500, 500, 0]}
-    add_job(name="n")
-    with db.transaction() as session:
-        facts = {"reference": {"n_rows": 1000, "columns": {"x": reference}}}
-        sha256 = blobs.store_bytes("default", b"model")
-        job = claim(session)
-        assert jobs.finish(
-            session,
-            job,
-            onnx_sha256=sha256,
-            reports=REPORTS,
-            progress={},
-            metadata=facts,
-        )
-    with db.reading() as session:
-        model = session.scalars(sa.select(TrainedModel)).one()
+    model = finish_model()
     for _ in range(2):
         answer = client.put("/models/n/aliases/champion", json={"version": 1})
         assert answer.status_code == 200
@@ -519,20 +530,7 @@ def test_a_day_is_looked_at_when_its_rows_have_doubled(client: TestClient) -> No
     """By whichever worker comes first; each look has a smaller rate."""
     url = "https://hooks.example.com"
     client.post("/webhooks", json={"url": url, "events": ["monitor.alarm"]})
-    add_job(name="n")
-    reference = {"edges": [1.0], "counts": [500, 500, 0]}
-    with db.transaction() as session:
-        sha256 = blobs.store_bytes("default", b"model")
-        assert jobs.finish(
-            session,
-            claim(session),
-            onnx_sha256=sha256,
-            reports=REPORTS,
-            progress={},
-            metadata={"reference": {"n_rows": 1000, "columns": {"x": reference}}},
-        )
-    with db.reading() as session:
-        model = session.scalars(sa.select(TrainedModel)).one()
+    model = finish_model()
     day = utc_now().strftime("%Y-%m-%d")
     key = {"model_id": model.id, "day": day, "workspace_id": "default"}
 
@@ -558,6 +556,42 @@ def test_a_day_is_looked_at_when_its_rows_have_doubled(client: TestClient) -> No
     # What was looked at is no part of what was predicted.
     (found,) = client.get(f"/models/{model.id}/monitor").json()["days"]
     assert found["n_rows"] == 500 and not found["is_alarm"]
+
+
+def test_a_day_is_looked_at_once_more_when_it_is_over(client: TestClient) -> None:
+    """Its last rows may be what is wrong with it."""
+    url = "https://hooks.example.com"
+    client.post("/webhooks", json={"url": url, "events": ["monitor.alarm"]})
+    model = finish_model()
+    day = (utc_now() - timedelta(days=1)).strftime("%Y-%m-%d")
+    key = {"model_id": model.id, "day": day, "workspace_id": "default"}
+    column = {"missing": 0, "bins": [14_900, 5_000, 0]}
+    looks = {"looks": {"n": 8, "n_rows": 12_800}}
+    with db.transaction() as session:
+        counts = {"n_rows": 19_900, "columns": {"x": column}}
+        session.add(ModelCounts(**key, shard="x", counts=counts))
+        session.add(ModelCounts(**key, shard="looks", counts=looks))
+    for n_made in (1, 0):
+        with db.transaction() as session:
+            assert monitor.announce_alarms(session) == n_made
+
+
+def finish_model() -> TrainedModel:
+    """A model with one column, half of whose training rows were above 1."""
+    add_job(name="n")
+    reference = {"edges": [1.0], "counts": [500, 500, 0]}
+    with db.transaction() as session:
+        sha256 = blobs.store_bytes("default", b"model")
+        assert jobs.finish(
+            session,
+            claim(session),
+            onnx_sha256=sha256,
+            reports=REPORTS,
+            progress={},
+            metadata={"reference": {"n_rows": 1000, "columns": {"x": reference}}},
+        )
+    with db.reading() as session:
+        return session.scalars(sa.select(TrainedModel)).one()
 
 
 # The routes

@@ -97,6 +97,16 @@ def test_groups_with_too_few_rows_are_named() -> None:
     assert "where 'zone' is one of these: b, c; there, sets have every" in warning
 
 
+def test_classes_with_too_few_rows_are_named() -> None:
+    y, mean, members = make_classes(400, 0, 3)
+    few = np.flatnonzero((y != 1) | (np.cumsum(y == 1) <= 25))
+    y, mean, members = y[few], mean[few], members[few]
+    calibrator = Calibrator.fit(y, mean, members, groups=y.astype(str), by="y")
+    about = {"task": "multiclass", "target": "y", "classes": ["bad", "fair", "good"]}
+    (warning,) = Conformal({**about, **calibrator.to_metadata()}).warnings(0.98)
+    assert "'y' is one of these: fair" in warning
+
+
 # MAPIE's numbers
 
 

@@ -162,6 +162,15 @@ def test_levels_of_models_of_before_are_no_alarm() -> None:
     assert n_alarms <= 4
 
 
+def test_levels_of_models_of_before_can_drift() -> None:
+    """Where all of them were kept, none was chosen by chance."""
+    for counts, live in (([500, 500, 0], [950, 50, 0]), ([260, 250, 0], [0, 0, 500])):
+        levels = {"levels": ["a", "b"], "counts": counts}
+        assert drift.judge_column(levels, live, 1)["is_drifted"], (counts, live)
+        same = drift.judge_column(levels, counts, 1)
+        assert not same["is_drifted"]
+
+
 def test_a_new_level_is_soon_an_alarm(reference: dict[str, Any]) -> None:
     rng = np.random.default_rng(6)
     x_num, x_cat = draw(60, rng)

@@ -1,6 +1,7 @@
 """The estimators: scikit-learn's rules, every kind of input, files, bad input."""
 
 import doctest
+import itertools
 import json
 import math
 import os
@@ -586,6 +587,11 @@ def test_several_networks_are_one_ensemble(tmp_path: Path) -> None:
 def test_no_network_begins_after_a_stop() -> None:
     model = regressor(max_epochs=3, n_seeds=3).fit(*numbers(), on_epoch=lambda _: True)
     assert len(model.ensemble_.fits) == 1
+
+    n_epochs = itertools.count(1)
+    model = regressor(max_epochs=3, n_seeds=3)
+    model.fit(*numbers(), on_epoch=lambda _: next(n_epochs) == 4)
+    assert len(model.ensemble_.fits) == 1  # the second was cut off
 
 
 def test_several_networks_are_trained_again_on_all_rows() -> None:

@@ -1,6 +1,7 @@
 """JSON tables are read in pieces, wherever these end, or refused for what they are."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_what_is_no_table_is_refused(text: str, says: str) -> None:
 
 
 def test_an_error_is_short_however_long_the_file() -> None:
-    columns = {f"{'n' * 50}{i}": [1] * (1 + i % 2) for i in range(20_000)}
+    columns = {f"{'n' * 50}{i}": [1] * (1 + i % 2) for i in range(9000)}
     with pytest.raises(DataError, match="has 1 and") as caught:
         read(json.dumps(columns))
     assert len(str(caught.value)) < 500
@@ -94,6 +95,17 @@ def test_what_is_parsed_whole_has_a_limit_of_its_own(
     assert read(json.dumps(ROWS * 10))["a"][:2] == [0, 1]
     with pytest.raises(FileTooLarge, match="an object on each line"):
         read(json.dumps({"rows": ROWS * 10}))
+    monkeypatch.setattr(json_rows, "_MAX_WHOLE", 1_000_000)
+    for value in ("x" * 300_000 + "\U0001f600", ["abc"] * 20_000):
+        with pytest.raises(FileTooLarge, match="would take"):
+            read(json.dumps({"a": [value], "b": value}, ensure_ascii=False))
+
+
+def test_columns_are_counted_before_they_are_named() -> None:
+    started = time.process_time()
+    with pytest.raises(FileTooLarge, match="5000001 columns"):
+        read('{"columns":[' + "0," * 5_000_000 + '0],"data":[]}')
+    assert time.process_time() - started < 3
 
 
 def test_lines_end_where_json_lets_them() -> None:

@@ -523,6 +523,8 @@ def test_calibration_rows_as_certain_count_half(rounding: float) -> None:
     asked = np.array([0.1, 0.2, 0.5, 0.7, 0.9]) * (1 + rounding)
     expected = [1.0, 0.75, 0.35, 0.1, 0.0]
     assert metrics.trust(asked, ranks) == pytest.approx(expected, abs=0.005)
+    between = metrics.trust([0.21, 0.49, 0.51, 0.69], ranks)
+    assert between == pytest.approx([0.5, 0.5, 0.2, 0.2], abs=0.005)
     same = metrics.trust_ranks([0.0, 0.0, 0.0])
     assert metrics.trust([0.0, 1.0], same).tolist() == [0.5, 0.0]
 

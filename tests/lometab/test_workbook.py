@@ -3,7 +3,10 @@
 import datetime as dt
 import io
 import random
+import time
+import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +171,109 @@ def test_only_real_rows_are_through_with(tmp_path: Path) -> None:
         b"<row>" + half + b"<!-- </row> -->" + half + b"</row>",
         b"<x:row xmlns:x='y'>" + half + b"</x:row>" + b"<x:row xmlns:x='y'>" + half,
     ):
-        with pytest.raises(FileTooLarge, match="more than 131072 elements"):
+        with pytest.raises(FileTooLarge, match=r"more than (131072 el|16384 cells)"):
             read(replace_part(SMALL, SHEET, HEAD + content + END), tmp_path)
+
+
+def inline(*texts: str) -> bytes:
+    cells = (f'<c t="inlineStr"><is><t>{text}</t></is></c>' for text in texts)
+    return f"<row>{''.join(cells)}</row>".encode()
+
+
+def test_a_carriage_return_is_no_end_of_a_row(tmp_path: Path) -> None:
+    rows = [("note", "n"), *[(f"a{i}", f"{i}") for i in range(9)], ("p&#13;q", "6")]
+    sheet = HEAD + b"".join(inline(*row) for row in [*rows, ("z", "7")]) + END
+    reading, table = read(replace_part(SMALL, SHEET, sheet), tmp_path)
+    assert reading.n_rows == 11
+    assert table["note"][-2:] == ["p\nq", "z"] and table["n"][-2:] == ["6", "7"]
+
+
+def test_cells_out_of_order_have_their_places_and_rows_are_refused(
+    tmp_path: Path,
+) -> None:
+    row = '<row r="{0}"><c r="B{0}"><v>{0}</v></c><c r="A{0}"><v>9</v></c></row>'
+    rows = [row.format(i) for i in range(1, 20)]
+    _, table = read(
+        replace_part(SMALL, SHEET, HEAD + "".join(rows).encode() + END), tmp_path
+    )
+    assert [len(values) for values in table.values()] == [18, 18] or len(table) == 2
+    rows[5], rows[6] = rows[6], rows[5]
+    with pytest.raises(DataError, match="row 6 of the sheet stands after row 7"):
+        read(replace_part(SMALL, SHEET, HEAD + "".join(rows).encode() + END), tmp_path)
+
+
+def test_long_formats_are_refused(tmp_path: Path) -> None:
+    """openpyxl takes time by the square of their length, and lets nobody else run."""
+    styles = (
+        b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+        b'<numFmts><numFmt numFmtId="200" formatCode="'
+        + b"[" * 200_000
+        + b'"/></numFmts><cellXfs><xf numFmtId="200"/></cellXfs></styleSheet>'
+    )
+    started = time.process_time()
+    with pytest.raises(DataError, match="a number format of the workbook"):
+        read(replace_part(SMALL, "xl/styles.xml", styles), tmp_path)
+    assert time.process_time() - started < 2
+
+
+def test_what_is_no_cell_is_not_built(tmp_path: Path) -> None:
+    rules = b'<dataValidations><dataValidation sqref="' + b"A1 " * 700_000 + b'"/>'
+    after = END.replace(b"</work", rules + b"</dataValidations></work")
+    rows = b"".join(inline(f"a{i}", f"{i}") for i in range(20))
+    started = time.process_time()
+    read(replace_part(SMALL, SHEET, HEAD + rows + after), tmp_path)
+    assert time.process_time() - started < 2  # it was 4
+
+
+def test_other_ways_to_pack_are_refused(tmp_path: Path) -> None:
+    """They unpack as much as they like, whatever is asked for."""
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(SMALL)) as before,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_BZIP2) as after,
+    ):
+        for name in before.namelist():
+            after.writestr(name, before.read(name))
+    with pytest.raises(DataError, match="no spreadsheet is"):
+        read(file.getvalue(), tmp_path)
+
+
+@pytest.mark.slow
+def test_a_part_that_is_longer_than_it_says_takes_no_memory(tmp_path: Path) -> None:
+    part = "xl/_rels/workbook.xml.rels"
+    with zipfile.ZipFile(io.BytesIO(SMALL)) as archive:
+        honest = archive.read(part)
+    content = _understate(SMALL, part, honest, 2**28)
+    assert len(content) < 2**20
+    tracemalloc.start()
+    read(content, tmp_path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**26
+
+
+def _understate(content: bytes, part: str, told: bytes, n_more: int) -> bytes:
+    """The workbook with so many blanks behind a part, whose size says nothing of
+    them."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    blanks = b" " * 2**20
+    packed = packer.compress(told)
+    packed += b"".join(packer.compress(blanks) for _ in range(n_more >> 20))
+    packed += packer.flush()
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(content)) as before,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as after,
+    ):
+        for name in before.namelist():
+            if name != part:
+                after.writestr(name, before.read(name))
+        # Stored as it is packed, and then called deflated.
+        after.writestr(zipfile.ZipInfo(part), packed)
+        info = after.getinfo(part)
+        info.compress_type, info.file_size = zipfile.ZIP_DEFLATED, len(told)
+        info.CRC = zlib.crc32(told)
+    return file.getvalue()
 
 
 def test_a_part_is_measured_whatever_its_name(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tests.support.http import post
 from tests.support.jobs import CLAIM
 from tests.support.tables import make_csv
 from worker import train
-from worker.messages import DATA, Spec
+from worker.messages import DATA, REPORTS, Spec
 from worker.record import make_spec
 
 TINY = {
@@ -48,7 +48,7 @@ def trained(text: str) -> tuple[bytes, dict[str, Any]]:
         source.write_text(TABLE)
         read_file(source, folder / DATA)
         train.run(Spec.from_json(text), folder, lambda _: None, set())
-        reports = json.loads((folder / train.REPORTS).read_text())
+        reports = json.loads((folder / REPORTS).read_text())
         return (folder / train.ONNX).read_bytes(), reports
 
 
@@ -104,7 +104,7 @@ def train_as_worker(folder: Path, *, has_reading: bool = True) -> str:
             job,
             onnx_sha256=blobs.store_bytes(job.workspace_id, content),
             metadata=jobs.read_facts(content),
-            reports=json.loads((folder / train.REPORTS).read_text()),
+            reports=json.loads((folder / REPORTS).read_text()),
             progress={"epoch": 2, "max_epochs": 2},
         )
         return job.id

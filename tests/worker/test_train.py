@@ -179,6 +179,31 @@ def test_a_checkpoint_is_resumed(run: Any, spec: Spec, tmp_path: Path) -> None:
     assert [each["epoch"] for each in epochs] == [2, 3]
 
 
+def test_a_network_that_a_stop_cut_off_is_left_out(
+    run: Any, spec: Spec, tmp_path: Path
+) -> None:
+    """Its members would count as much as those that were trained to the end."""
+    orders: set[str] = set()
+    several = replace(spec, role="train", n_seeds=3)
+    sent: list[Message] = []
+
+    def send(message: Message) -> None:
+        sent.append(message)
+        if isinstance(message, EpochDone) and len(epochs()) == 4:
+            orders.add("stop")  # in the first epoch of the second network
+
+    def epochs() -> list[Any]:
+        return [each.progress for each in sent if isinstance(each, EpochDone)]
+
+    train.run(several, tmp_path, send, orders)
+    assert [each["seed"] for each in epochs()] == [0, 0, 0, 1]
+    predictor = Predictor(tmp_path / ONNX)
+    assert predictor.k == CONFIG.k
+    reports = json.loads((tmp_path / REPORTS).read_text())
+    told = [w for w in reports["report"]["warnings"] if "1 of 3 networks" in w]
+    assert told and told[0] in predictor.metadata["warnings"]
+
+
 def cut_json(folder: Path) -> None:
     path = folder / "seed-0" / "checkpoint.json"
     path.write_text(path.read_text()[:40])

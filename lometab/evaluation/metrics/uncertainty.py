@@ -79,34 +79,36 @@ def disagreement(members: ArrayLike) -> FloatArray | None:
 _SAME = 1e-9
 """Levels of an uncertainty that differ by no more than this share are ties."""
 _BESIDE = 1e-4
-"""Share by which the least and the largest level reach out: an answer's last bits
-change with how many rows are in the same run, and a tie must not become an extreme."""
+"""Share by which a level reaches out to both sides: an answer's last bits change with
+how many rows are in the same run, and a tie must stay one."""
 
 
 def trust_ranks(levels: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """What `trust` looks uncertainties up in: values, and the rank of each.
+    """What `trust` looks uncertainties up in: values, ascending, and the rank of each.
 
     The rank of a level that many rows share is the middle of theirs: as many of them
-    count as more certain than as less. Below the least value it is 0, above all 1.
+    count as more certain than as less. Between two levels it goes from the last rank of
+    one to the first of the next. Below the least value it is 0, above all 1.
 
     Args:
         levels: of calibration rows, ascending, evenly from the least to the largest.
 
-    Shape: (L,) -> (at most L + 2,), the same
+    Shape: (L,) -> (at most 3 L,), the same
     """
     levels = check_numbers("levels", levels, "(L,)")
     ranks = np.linspace(0.0, 1.0, len(levels))
     is_new = np.diff(levels, prepend=-np.inf) > _SAME * np.abs(levels)
     first = np.flatnonzero(is_new)
     last = np.append(first[1:], len(levels)) - 1
-    least, most = levels[0], levels[-1]
-    values = [least - _beside(least), *levels[first], most + _beside(most)]
-    middles = [0.0, *((ranks[first] + ranks[last]) / 2), 1.0]
-    return np.array(values), np.array(middles)
-
-
-def _beside(value: float) -> float:
-    return max(_BESIDE * abs(value), 1e-12)
+    distinct = levels[first]
+    gaps = np.diff(distinct, prepend=-np.inf, append=np.inf)
+    reach = np.maximum(_BESIDE * np.abs(distinct), 1e-12)
+    reach = np.minimum(reach, np.minimum(gaps[:-1], gaps[1:]) / 3)
+    values = np.stack([distinct - reach, distinct, distinct + reach], axis=1)
+    middle = (ranks[first] + ranks[last]) / 2
+    of_values = np.stack([ranks[first], middle, ranks[last]], axis=1)
+    of_values[0, 0], of_values[-1, -1] = 0.0, 1.0
+    return values.ravel(), of_values.ravel()
 
 
 def trust(uncertainty: ArrayLike, ranks: tuple[FloatArray, FloatArray]) -> FloatArray:
