@@ -123,7 +123,7 @@ def test_the_preset_best_trains_several_networks(
         ({"members": "selected"}, 0.1),
         ({"members": 2}, 0.1),
         ({"members": 2, "split": {"calibration": 0}}, 0.0),
-        ({"members": 2, "split": {"val": 0.45, "test": 0.5}}, 0.0),  # no room for it
+        ({"members": 2, "split": {"val": 0.4, "test": 0.45}}, 0.0),  # no room
     ],
 )
 def test_what_is_chosen_is_calibrated_by_other_rows(

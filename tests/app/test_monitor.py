@@ -20,6 +20,7 @@ from lometab.drift import FALSE_ALARM_RATE
 from tests.support.http import check_problem
 from tests.support.models import TABLE, succeed
 
+ARROW = "application/vnd.apache.arrow.stream"
 ALL = [*csv.DictReader(io.StringIO(TABLE))]
 
 
@@ -229,7 +230,7 @@ def test_ids_that_nobody_can_name_lose_no_counts(
     answer = client.post(
         f"/models/{model}/predict?id_column=id",
         content=sink.getvalue(),
-        headers={"content-type": "application/vnd.apache.arrow.stream"},
+        headers={"content-type": ARROW, "accept": ARROW},
     )
     assert answer.status_code == 200, answer.text
     ask(client, model, [{**ALL[0], "id": "a"}])
