@@ -421,6 +421,13 @@ CONTENDERS: dict[str, Contender] = {
         {**REFINED, "variant": "tabm", "mask_init": "column"},
         {**REFINED, "n_blocks": 2, "d_block": 256},
     ),
+    "mixed-start": mixed(
+        "a larger start and finer bins are better on some sets and worse on others",
+        REFINED,
+        {**REFINED, "weight_init": "he"},
+        {**REFINED, "n_bins": 96},
+        {**REFINED, "weight_init": "he", "n_bins": 96},
+    ),
     "mlp": own("one member", variant="mlp"),
     "additive": own("W + AB instead of W * (1 + AB)", variant="additive"),
     "deep-ensemble": own("members that share nothing", variant="deep-ensemble", cost=2),

@@ -30,7 +30,7 @@ BESIDE = [
 ]
 CANDIDATES = [
     *(name for name in CONTENDERS if name.startswith("refined-")),
-    "mixed-4",
+    *("mixed-4", "mixed-start"),
     "networks-4-refined",
     "calm-feature-nodecay",
     "calm-feature-he",
