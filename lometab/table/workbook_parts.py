@@ -38,6 +38,9 @@ _MAX_IN_TEXTS = 2**23
 _MAX_FORMAT = 512
 """Characters of a number format, for which openpyxl takes time by their square. Excel
 writes 255."""
+_DENSE_BYTES, _MAX_DENSITY = 2**22, 200
+"""A part that is longer is at most so many times as long as the file. Spreadsheets are
+packed to a tenth; a thousandth is possible, for cells without anything in them."""
 _BETWEEN = 32
 """Bytes from one row to the next: its end, and blanks."""
 _MAX_TEXTS = 2**21
@@ -52,6 +55,7 @@ class Archive(zipfile.ZipFile):
     def __init__(self, source: IO[bytes], max_bytes: int) -> None:
         super().__init__(source)
         self.max_bytes = max_bytes
+        self.n_packed = source.seek(0, io.SEEK_END)
         parts = [
             each
             for each in self.infolist()
@@ -97,6 +101,11 @@ class Archive(zipfile.ZipFile):
             raise FileTooLarge(
                 f"the part {str(name)[:100]!r} of the workbook has {size} bytes, "
                 f"beyond the limit of {most}"
+            )
+        if size > max(_DENSE_BYTES, _MAX_DENSITY * self.n_packed):
+            raise FileTooLarge(
+                f"the part {str(name)[:100]!r} of the workbook unpacks to {size} "
+                f"bytes, beyond the limit of {_MAX_DENSITY} times those of its file"
             )
 
 

@@ -225,6 +225,13 @@ def test_what_is_no_cell_is_not_built(tmp_path: Path) -> None:
     assert time.process_time() - started < 2  # it was 4
 
 
+def test_few_bytes_are_no_long_sheet(tmp_path: Path) -> None:
+    """Cells without anything in them hardly take room in a file, but time."""
+    row = b"<row>" + b"<c/>" * 16_000 + b"</row>"
+    with pytest.raises(FileTooLarge, match="beyond the limit of 200 times"):
+        read(replace_part(SMALL, SHEET, HEAD + row * 100 + END), tmp_path)
+
+
 def test_other_ways_to_pack_are_refused(tmp_path: Path) -> None:
     """They unpack as much as they like, whatever is asked for."""
     file = io.BytesIO()
